@@ -1,0 +1,30 @@
+// Package pins keeps the module's requirements until the code that needs them is in.
+package pins
+
+import (
+	_ "github.com/emersion/go-smtp"
+	_ "github.com/fergusstrange/embedded-postgres"
+	_ "github.com/go-chi/chi/v5"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/hashicorp/go-retryablehttp"
+	_ "github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/peterldowns/pgtestdb"
+	_ "github.com/pressly/goose/v3"
+	_ "github.com/riverqueue/river"
+	_ "github.com/riverqueue/river/riverdriver/riverpgxv5"
+	_ "github.com/riverqueue/river/rivermigrate"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/spf13/cobra"
+	_ "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	_ "github.com/stripe/stripe-go/v76/client"
+	_ "github.com/stripe/stripe-go/v76/webhook"
+	_ "github.com/tink-crypto/tink-go/v2/aead"
+	_ "github.com/tink-crypto/tink-go/v2/keyset"
+	_ "github.com/tink-crypto/tink-go/v2/prf"
+	_ "github.com/wneessen/go-mail"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/term"
+	_ "golang.org/x/time/rate"
+	_ "pgregory.net/rapid"
+)
