@@ -1,0 +1,168 @@
+// Package migrations brings a database to the schema that this version of keytill works on: keytill's own tables and
+// the job queue's, all in the PostgreSQL schema "keytill", so that they can live in a storefront's own database.
+package migrations
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// Schema is the PostgreSQL schema that holds every table of keytill and of its job queue.
+const Schema = "keytill"
+
+// MinServerVersion is the oldest PostgreSQL that keytill runs on, as in server_version_num.
+const MinServerVersion = 150000
+
+//go:embed *.sql
+var files embed.FS
+
+// lockUp lets one process migrate at a time. It belongs to a transaction, so that it also works through a pooler.
+const lockUp = `SELECT pg_advisory_xact_lock(hashtextextended('keytill.migrations', 0))`
+
+// Up brings the database to the newest schema. It may run in any number of processes at once, and is quick when there
+// is nothing to do.
+func Up(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := checkServer(ctx, pool); err != nil {
+		return err
+	}
+	pending, err := Pending(ctx, pool)
+	if err != nil || !pending {
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockUp); err != nil {
+			return fmt.Errorf("wait for another migration: %w", err)
+		}
+		return up(ctx, pool)
+	})
+}
+
+func up(ctx context.Context, pool *pgxpool.Pool) error {
+	if _, err := pool.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+Schema); err != nil {
+		return fmt.Errorf("create schema %s: %w", Schema, err)
+	}
+	provider, closeDB, err := newProvider(pool)
+	if err != nil {
+		return err
+	}
+	defer closeDB()
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate keytill's tables: %w", err)
+	}
+	jobs, err := newJobsMigrator(pool)
+	if err != nil {
+		return err
+	}
+	if _, err := jobs.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return fmt.Errorf("migrate the job queue's tables: %w", err)
+	}
+	return nil
+}
+
+// Pending reports whether Up has something to do.
+func Pending(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	var exists bool
+	err := pool.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL`,
+		versionTable, Schema+".river_migration").Scan(&exists)
+	if err != nil {
+		return false, fmt.Errorf("look for the schema: %w", err)
+	}
+	if !exists {
+		return true, nil
+	}
+	provider, closeDB, err := newProvider(pool)
+	if err != nil {
+		return false, err
+	}
+	defer closeDB()
+	pending, err := provider.HasPending(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read the schema's version: %w", err)
+	}
+	if pending {
+		return true, nil
+	}
+	jobs, err := newJobsMigrator(pool)
+	if err != nil {
+		return false, err
+	}
+	valid, err := jobs.Validate(ctx, nil)
+	if err != nil {
+		return false, fmt.Errorf("read the job queue's version: %w", err)
+	}
+	return !valid.OK, nil
+}
+
+// Hash names the schema that Up makes: it changes with every migration file and with the job queue's newest version.
+func Hash() (string, error) {
+	sum := sha256.New()
+	names, err := fs.Glob(files, "*.sql")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s\n%s\n", name, text)
+	}
+	jobs, err := rivermigrate.New(riverpgxv5.New(nil), &rivermigrate.Config{Schema: Schema})
+	if err != nil {
+		return "", err
+	}
+	for _, version := range jobs.AllVersions() {
+		fmt.Fprintf(sum, "river %d\n", version.Version)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+const versionTable = Schema + ".schema_version"
+
+func newProvider(pool *pgxpool.Pool) (*goose.Provider, func(), error) {
+	db := stdlib.OpenDBFromPool(pool)
+	closeDB := func() { _ = db.Close() }
+	store, err := database.NewStore(database.DialectPostgres, versionTable)
+	if err != nil {
+		closeDB()
+		return nil, nil, err
+	}
+	provider, err := goose.NewProvider(goose.DialectCustom, db, files, goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		closeDB()
+		return nil, nil, fmt.Errorf("read the migrations: %w", err)
+	}
+	return provider, closeDB, nil
+}
+
+func newJobsMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
+	return rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: Schema})
+}
+
+// ErrServerTooOld is returned by Up on a PostgreSQL before version 15.
+var ErrServerTooOld = errors.New("keytill needs PostgreSQL 15 or newer")
+
+func checkServer(ctx context.Context, pool *pgxpool.Pool) error {
+	var version int
+	if err := pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+		return fmt.Errorf("ask for the server's version: %w", err)
+	}
+	if version < MinServerVersion {
+		return fmt.Errorf("%w, this is %d.%d: upgrade it, or point KEYTILL_DATABASE_URL at a newer one",
+			ErrServerTooOld, version/10000, version%10000)
+	}
+	return nil
+}
