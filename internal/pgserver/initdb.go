@@ -26,8 +26,9 @@ func readPassword(data string) (string, error) {
 // place and is moved there when whole, so a cluster that can be seen is a complete one.
 //
 // The locale is C: it exists everywhere, sorts the same on every machine, and an upgrade of the system's C library
-// cannot silently break an index. fast leaves out what protects against a crash of the machine and flaws of the disk.
-func initCluster(ctx context.Context, bin binaries, a account, dir string, fast bool) error {
+// cannot silently break an index. A disposable cluster is small, quick to make and quick to copy, and does without what
+// protects against a crash of the machine and flaws of the disk.
+func initCluster(ctx context.Context, bin binaries, a account, dir string, disposable bool) error {
 	data, staging, pwfile := dataDir(dir), filepath.Join(dir, "postgres.new"), filepath.Join(dir, "postgres.pw")
 	if err := removeAll(staging); err != nil {
 		return err
@@ -46,8 +47,8 @@ func initCluster(ctx context.Context, bin binaries, a account, dir string, fast 
 
 	args := []string{"--pgdata", staging, "--username", userName, "--pwfile", pwfile, "--auth", "scram-sha-256",
 		"--encoding", "UTF8", "--locale", "C", "--no-instructions"}
-	if fast {
-		args = append(args, "--no-sync", "--wal-segsize", "1") // small files, quick to copy
+	if disposable {
+		args = append(args, "--no-sync", "--wal-segsize", "1")
 	} else {
 		args = append(args, "--data-checksums")
 	}
@@ -55,20 +56,27 @@ func initCluster(ctx context.Context, bin binaries, a account, dir string, fast 
 		return fmt.Errorf("make a PostgreSQL cluster in %s: %w", dir, err)
 	}
 
-	single := []string{"--single", "-D", staging}
-	if fast {
-		single = append(single, "-F")
-	}
-	create := a.command(exec.CommandContext(ctx, bin.path("postgres"), append(single, "postgres")...), dir)
-	create.Stdin = strings.NewReader("CREATE DATABASE " + databaseName + "\n")
-	if err := runProgram(create); err != nil {
+	if err := createDatabase(ctx, bin, a, dir, staging, disposable); err != nil {
 		return fmt.Errorf("make the database of the cluster in %s: %w", dir, err)
 	}
-
 	if err := os.Rename(pwfile, passwordFile(staging)); err != nil {
 		return err
 	}
 	return putInPlace(staging, data)
+}
+
+// createDatabase uses PostgreSQL's single-user mode, which needs no port. Each database is 300 files, so a disposable
+// cluster has its "postgres" renamed; a cluster that stays keeps that one for the tools that expect it.
+func createDatabase(ctx context.Context, bin binaries, a account, dir, data string, disposable bool) error {
+	args := []string{"--single", "-D", data, "template1"}
+	statement := "CREATE DATABASE " + databaseName
+	if disposable {
+		args = []string{"--single", "-F", "-D", data, "template1"} // -F: no fsync
+		statement = "ALTER DATABASE postgres RENAME TO " + databaseName
+	}
+	cmd := a.command(exec.CommandContext(ctx, bin.path("postgres"), args...), dir)
+	cmd.Stdin = strings.NewReader(statement + "\n")
+	return runProgram(cmd)
 }
 
 // putInPlace moves a whole data directory to its name; an empty directory that was there before gives way.

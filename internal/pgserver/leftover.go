@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -45,18 +44,19 @@ func stopLeftover(ctx context.Context, data string, immediate bool, log *slog.Lo
 	return fmt.Errorf("the PostgreSQL left running in %s (process %d) does not end", data, pid)
 }
 
-// isPostmaster tells the postmaster of a data directory from a stranger that has its process id by now. A postmaster
-// keeps the command line it was started with, and ours names the directory.
+// isPostmaster tells the postmaster that this package started on a data directory from a stranger that has its process
+// id by now, and from one that a person started by hand. A postmaster keeps the command line it was started with.
 func isPostmaster(ctx context.Context, pid int, data string) bool {
 	args := commandLine(ctx, pid)
-	return strings.Contains(args, "postgres") && strings.Contains(args, "-D "+data+" ")
+	return strings.Contains(args, "postgres") && strings.Contains(args, " -D "+data+" -c ")
 }
 
-// commandLine is "" for a process that is gone, a zombie included.
+// commandLine is "" for a process that is gone, a zombie included. Linux has it in a file, and ps may not be there;
+// macOS has ps alone.
 func commandLine(ctx context.Context, pid int) string {
 	if _, err := os.Stat("/proc/self/cmdline"); err == nil {
 		args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			return ""
 		}
 		return string(bytes.ReplaceAll(args, []byte{0}, []byte(" ")))

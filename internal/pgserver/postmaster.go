@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,8 @@ type postmaster struct {
 	done chan struct{} // closed when it has ended and was waited for
 }
 
+var errEnded = errors.New("it ended at once")
+
 // startPostmaster starts PostgreSQL and waits until it takes connections. There is no limit to that wait but ctx:
 // recovery after a crash takes as long as it takes.
 func startPostmaster(ctx context.Context, s *Server, port int) (*postmaster, error) {
@@ -37,7 +40,7 @@ func startPostmaster(ctx context.Context, s *Server, port int) (*postmaster, err
 	defer out.Close()
 	data := dataDir(s.dir)
 	// Not CommandContext: ctx bounds the start, not the server's life.
-	cmd := s.account.command(exec.Command(s.bin.path("postgres"), serverArgs(s.cfg, data, port)...), s.dir)
+	cmd := s.account.command(exec.Command(s.bin.path("postgres"), serverArgs(s.cfg, data, port, s.temp)...), s.dir)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start PostgreSQL in %s: %w", s.dir, err)
@@ -64,7 +67,7 @@ func startPostmaster(ctx context.Context, s *Server, port int) (*postmaster, err
 	return p, nil
 }
 
-func serverArgs(cfg Config, data string, port int) []string {
+func serverArgs(cfg Config, data string, port int, temp bool) []string {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"port":                    strconv.Itoa(port),
@@ -83,12 +86,13 @@ func serverArgs(cfg Config, data string, port int) []string {
 			settings[name] = "off"
 		}
 	}
-	for name, value := range cfg.Settings {
-		settings[name] = value
+	if temp {
+		settings["dynamic_shared_memory_type"] = "mmap" // in the directory, and removed with it after any end
 	}
-	args := []string{"-D", data}
-	for name, value := range settings {
-		args = append(args, "-c", name+"="+value)
+	maps.Copy(settings, cfg.Settings)
+	args := []string{"-D", data} // isPostmaster looks for this, and a -c after it
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
 	}
 	return args
 }
@@ -134,7 +138,7 @@ func (p *postmaster) waitReady(ctx context.Context, data string) error {
 		select {
 		case <-p.done:
 			path := logFile(filepath.Dir(data))
-			return fmt.Errorf("it ended at once; the end of %s:\n%s", path, logTail(path))
+			return fmt.Errorf("%w; the end of %s:\n%s", errEnded, path, logTail(path))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:

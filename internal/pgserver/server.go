@@ -10,8 +10,7 @@
 //
 // The lock, and nothing else, says whether a cluster has an owner. It goes with the process, however that ends, so a
 // postmaster that runs in a directory whose lock is free has been left behind: the next Start stops it first.
-// Temporary clusters lie together below one directory in the system's temporary directory, and each Start of one
-// removes those that lost their owner.
+// Temporary clusters lie together in TMPDIR/keytill-pg-UID, and each Start of one removes those that lost their owner.
 package pgserver
 
 import (
@@ -26,6 +25,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Errors that a caller may want to tell apart. Each comes wrapped with the path and with what to do.
@@ -48,6 +48,8 @@ const (
 type Config struct {
 	// Dir is the cluster's directory, made when missing. "" is a temporary one that Stop removes.
 	Dir string
+	// TempDir is where temporary clusters lie, all below one directory in it. "" is the system's temporary directory.
+	TempDir string
 	// Settings are PostgreSQL's own (postgresql.conf), and win over those of this package.
 	Settings map[string]string
 	// Fast gives up safety against a crash of the machine (fsync and the like) for speed.
@@ -94,7 +96,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 func (s *Server) start(ctx context.Context) (err error) {
 	if s.temp {
-		s.dir, s.owner, err = newTempDir(ctx, s.cfg.Label, s.log)
+		s.dir, s.owner, err = newTempDir(ctx, s.cfg.TempDir, s.cfg.Label, s.log)
 	} else {
 		s.dir, s.owner, err = openDir(s.cfg.Dir)
 	}
@@ -145,22 +147,23 @@ func (s *Server) checkAccess() error {
 	return s.account.canReach(s.bin.dir, howToGetPostgres)
 }
 
-// create makes the data directory: a copy of the cached template where safety does not matter, initdb otherwise.
+// create makes the data directory: a copy of the cached template for a temporary cluster, initdb for one that stays.
 func (s *Server) create(ctx context.Context) error {
-	if s.temp && s.cfg.Fast {
+	if s.temp {
 		err := copyTemplate(ctx, s.bin, s.account, s.dir)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		s.log.WarnContext(ctx, "no copy of the template cluster, making a new one", "error", err)
 	}
-	return initCluster(ctx, s.bin, s.account, s.dir, s.cfg.Fast)
+	return initCluster(ctx, s.bin, s.account, s.dir, s.temp)
 }
 
-// run starts the postmaster. The port is free when it is picked and may be taken when the postmaster binds it, so
-// that is tried a few times; a port that this server had before is kept, so that pools find it again.
+// run starts the postmaster, again if it ends at once for a reason that passes: see passes.
 func (s *Server) run(ctx context.Context) error {
+	unclean := exists(filepath.Join(dataDir(s.dir), "postmaster.pid"))
 	for attempt := 1; ; attempt++ {
+		// A port that this server had before is kept, so that pools find it again.
 		port := s.port
 		if port == 0 {
 			var err error
@@ -176,10 +179,35 @@ func (s *Server) run(ctx context.Context) error {
 			s.log.DebugContext(ctx, "PostgreSQL runs", "dir", s.dir, "port", port, "pid", post.pid(), "version", s.bin.version)
 			return nil
 		}
-		if attempt == 5 || s.port != 0 || portIsFree(port) {
+		if attempt == maxAttempts || !errors.Is(err, errEnded) || !s.passes(ctx, port, unclean) {
 			return err
 		}
 	}
+}
+
+const maxAttempts = 20
+
+// passes says whether another start may succeed: on another port, if somebody took this one after it was found free;
+// or a little later, which it waits for, if the last postmaster went without its backends. They notice, but until they
+// are gone PostgreSQL refuses to start beside them.
+func (s *Server) passes(ctx context.Context, port int, unclean bool) bool {
+	if s.port == 0 && !portIsFree(port) {
+		return true
+	}
+	if !unclean {
+		return false
+	}
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // URL is the address of the cluster's database for its superuser, with the password: keep it out of logs.

@@ -18,8 +18,8 @@ import (
 const clusterPrefix = "cluster-"
 
 // newTempDir makes and locks a directory for a temporary cluster, after removing those that lost their owner.
-func newTempDir(ctx context.Context, label string, log *slog.Logger) (string, *lock, error) {
-	root, err := tempRoot()
+func newTempDir(ctx context.Context, parent, label string, log *slog.Logger) (string, *lock, error) {
+	root, err := tempRoot(parent)
 	if err != nil {
 		return "", nil, err
 	}
@@ -44,8 +44,11 @@ func newTempDir(ctx context.Context, label string, log *slog.Logger) (string, *l
 
 // tempRoot makes the directory of this user's temporary clusters. Its name is easy to guess and its parent is open to
 // all, so one that somebody else made is refused.
-func tempRoot() (string, error) {
-	parent, err := filepath.EvalSymlinks(os.TempDir())
+func tempRoot(parent string) (string, error) {
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	parent, err := filepath.EvalSymlinks(parent)
 	if err != nil {
 		return "", fmt.Errorf("temporary directory: %w", err)
 	}

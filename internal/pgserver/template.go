@@ -10,13 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
 const (
 	// templateFormat counts the ways initCluster made clusters; a change there that matters to a copy raises it.
-	templateFormat = 1
+	templateFormat = 2
 	// templateLife is short, since systems clear old files, one by one, out of their temporary directory.
 	templateLife = 12 * time.Hour
 )
@@ -26,7 +25,7 @@ const (
 func copyTemplate(ctx context.Context, bin binaries, a account, dir string) error {
 	root := filepath.Dir(dir)
 	sum := sha256.Sum256(fmt.Append(nil, templateFormat, bin.dir, bin.version, a.uid))
-	template := filepath.Join(root, "template-"+strconv.Itoa(bin.major)+"-"+hex.EncodeToString(sum[:6]))
+	template := filepath.Join(root, fmt.Sprintf("template-%d-", bin.major)+hex.EncodeToString(sum[:6]))
 
 	l, err := waitLock(template + ".lock")
 	if err != nil {

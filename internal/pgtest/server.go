@@ -12,6 +12,9 @@ import (
 // keytill's schema.
 func Server(t testing.TB, cfg pgserver.Config) *pgserver.Server {
 	t.Helper()
+	if cfg.Dir == "" && cfg.TempDir == "" {
+		cfg.TempDir = tempDir()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	server, err := pgserver.Start(ctx, cfg)

@@ -54,9 +54,13 @@ func parseServer(address string) (pgtestdb.Config, error) {
 	if strings.HasPrefix(conn.Host, "/") {
 		return pgtestdb.Config{}, fmt.Errorf("%s must name a host and a port, not a socket", urlEnv)
 	}
+	host := conn.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]" // IPv6; pgtestdb pastes it into a URL
+	}
 	return pgtestdb.Config{
 		DriverName: "pgx",
-		Host:       conn.Host,
+		Host:       host,
 		Port:       strconv.Itoa(int(conn.Port)),
 		User:       url.PathEscape(conn.User),
 		Password:   url.PathEscape(conn.Password),
