@@ -70,22 +70,21 @@ func (s *Server) makeSession(r realm, id string, items []Item, f Fields) error {
 	if _, said := f["expires_at"]; !said {
 		o.own["expires_at"] = o.created() + 24*60*60
 	}
+	_, said := f["payment_intent"]
+	pays := !said && o.str("mode") == "payment" && o.str("status") != "open" && o.str("payment_status") != "no_payment_required"
+	if !pays && len(intent) > 0 {
+		return fmt.Errorf("it has no PaymentIntent to set fields of")
+	}
+	if pays {
+		if s.store.byID["pi_"+rest] != nil {
+			return fmt.Errorf("pi_%s exists already", rest)
+		}
+		o.own["payment_intent"] = "pi_" + rest
+	}
 	if err := s.addLines(o, rest, items, f); err != nil {
 		return err
 	}
-	_, said := f["payment_intent"]
-	wanted := o.str("mode") == "payment" && o.str("status") != "open" && o.str("payment_status") != "no_payment_required"
-	if !wanted || said {
-		if len(intent) > 0 {
-			return fmt.Errorf("it has no PaymentIntent to set fields of")
-		}
-		return s.store.add(o)
-	}
-	if s.store.byID["pi_"+rest] != nil {
-		return fmt.Errorf("pi_%s exists already", rest)
-	}
-	o.own["payment_intent"] = "pi_" + rest
-	if err := s.store.add(o); err != nil {
+	if err := s.store.add(o); err != nil || !pays {
 		return err
 	}
 	return s.makeIntentOf(o, intent)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package stripefake
+
+const raceEnabled = false
