@@ -134,13 +134,28 @@ func TestAccountsSeeOnlyTheirOwn(t *testing.T) {
 	p.SetStripeAccount("acct_1")
 	must(t, api.Refunds.List(p).Err())
 
-	ac := &stripe.AccountParams{}
-	ac.SetStripeAccount("acct_2")
+	if _, err := api.CheckoutSessions.Get("cs_2", as("acct_keytill")); err != nil {
+		t.Errorf("the platform under its own id: %v", err)
+	}
 	if got, err := api.Accounts.GetByID("acct_2", nil); err != nil || got.Country != "SE" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if got, err := api.Accounts.Get(); err != nil || got.ID != "acct_keytill" {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestLivemodeIsTheModeOfKeyAndObjects(t *testing.T) {
+	t.Parallel()
+	s, api := start(t, Config{Livemode: true})
+	must(t, s.Session("cs_1", mustItems(t, "price_game*1"), nil))
+	if cs, err := api.CheckoutSessions.Get("cs_1", nil); err != nil || !cs.Livemode || s.APIKey() != "sk_live_keytill" {
+		t.Errorf("got %+v, %v with %s", cs, err, s.APIKey())
+	}
+	ev, err := s.Event("checkout.session.completed", "cs_1", EventOptions{})
+	must(t, err)
+	if m, _ := decodeObject(ev.Payload); m["livemode"] != true {
+		t.Errorf("got %s", ev.Payload)
 	}
 }
 

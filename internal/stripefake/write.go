@@ -66,7 +66,9 @@ func (c *call) amount(param string, without int64) (int64, *apiError) {
 // metadata is the object's, with what the call adds.
 func (c *call) metadata(o *object) {
 	m, _ := o.get("metadata").(map[string]any)
-	m = maps.Clone(m)
+	if m = maps.Clone(m); m == nil {
+		m = map[string]any{}
+	}
 	for name, vs := range c.params {
 		if key, ok := strings.CutPrefix(name, "metadata["); ok {
 			m[strings.TrimSuffix(key, "]")] = vs[0]
@@ -103,7 +105,7 @@ func (c *call) createRefund() (map[string]any, *apiError) {
 		return nil, invalid("", "charge_not_captured", "Charge %s has not been captured and cannot be refunded.", ch.id())
 	case ch.is("refunded"):
 		return nil, invalid("", "charge_already_refunded", "Charge %s has already been refunded.", ch.id())
-	case ch.is("disputed") && c.lost(ch):
+	case ch.is("disputed") && c.chargedBack(ch):
 		return nil, invalid("", "charge_disputed", "Charge %s has been charged back; cannot issue a refund.", ch.id())
 	case amount > left:
 		return nil, invalid("amount", "", "Refund amount (%s) is greater than unrefunded amount on charge (%s)", dollars(amount), dollars(left))
@@ -124,7 +126,9 @@ func (c *call) createRefund() (map[string]any, *apiError) {
 	return c.s.show(re), nil
 }
 
-func (c *call) lost(ch *object) bool {
+// chargedBack says whether a dispute, other than an inquiry or one that ended
+// well, has taken the money.
+func (c *call) chargedBack(ch *object) bool {
 	for _, d := range c.s.store.with(disputeKind, "charge", ch.id()) {
 		if st := d.str("status"); !strings.HasPrefix(st, "warning_") && st != "won" && st != "prevented" {
 			return true

@@ -44,6 +44,22 @@ func TestRefundOverTheWire(t *testing.T) {
 	}
 }
 
+func TestDisputedChargeIsNotRefunded(t *testing.T) {
+	t.Parallel()
+	s, api := start(t, Config{})
+	must(t, s.Session("cs_1", mustItems(t, "price_game*1"), nil))
+	must(t, s.Dispute("dp_1", "pi_1", Fields{"status": "warning_needs_response"}))
+	p := &stripe.RefundParams{PaymentIntent: stripe.String("pi_1"), Amount: stripe.Int64(1)}
+	_, err := api.Refunds.New(p)
+	must(t, err) // an inquiry takes no money
+	must(t, s.Set("dp_1", Fields{"status": "needs_response"}))
+	_, err = api.Refunds.New(p)
+	refused(t, err, 400, "charge_disputed")
+	must(t, s.Set("dp_1", Fields{"status": "won"}))
+	_, err = api.Refunds.New(p)
+	must(t, err)
+}
+
 func TestIdempotencyKeyRepeatsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	c := newClock()
