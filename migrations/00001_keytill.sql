@@ -197,13 +197,15 @@ CREATE TABLE keytill.lines (
     description text NOT NULL,
     quantity    bigint NOT NULL CHECK (quantity >= 0),
     amount      bigint NOT NULL,
-    pool_id     bigint, -- null: not mapped (yet), or no keys here
+    pool_id     bigint, -- null: not mapped yet, or keyless
+    keyless     boolean NOT NULL DEFAULT false, -- its price was marked as no keys here, and this order keeps to that
     per_unit    int NOT NULL DEFAULT 1,
     PRIMARY KEY (merchant_id, order_id, line_id),
-    FOREIGN KEY (merchant_id, order_id) REFERENCES keytill.orders
+    FOREIGN KEY (merchant_id, order_id) REFERENCES keytill.orders,
+    CHECK (pool_id IS NULL OR NOT keyless)
 );
-CREATE INDEX lines_unmapped_price ON keytill.lines (merchant_id, price) WHERE pool_id IS NULL;
-CREATE INDEX lines_unmapped_product ON keytill.lines (merchant_id, product) WHERE pool_id IS NULL;
+CREATE INDEX lines_unmapped_price ON keytill.lines (merchant_id, price) WHERE pool_id IS NULL AND NOT keyless;
+CREATE INDEX lines_unmapped_product ON keytill.lines (merchant_id, product) WHERE pool_id IS NULL AND NOT keyless;
 
 CREATE TABLE keytill.fulfilments (
     merchant_id text NOT NULL,

@@ -1,0 +1,220 @@
+package fulfillment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+)
+
+// Channel is a way to tell somebody what became of an order.
+type Channel string
+
+const (
+	ChannelEmail   Channel = "email"   // the buyer
+	ChannelHook    Channel = "hook"    // the storefront, over signed HTTP
+	ChannelProcess Channel = "process" // the storefront, in its own process
+)
+
+// NoticeType is what a delivery tells.
+type NoticeType string
+
+const (
+	FulfillmentCompleted NoticeType = "fulfillment.completed" // every unit that is due has its key
+	FulfillmentWaiting   NoticeType = "fulfillment.waiting"   // units wait for stock
+	FulfillmentFailed    NoticeType = "fulfillment.failed"    // units got no key, and their pool does not wait
+	KeySuspended         NoticeType = "key.suspended"
+	KeyRevoked           NoticeType = "key.revoked"
+	KeyRestored          NoticeType = "key.restored"
+
+	// KeysReady is the buyer's mail: units of the order have got their keys.
+	KeysReady NoticeType = "keys.ready"
+)
+
+// A NoticeUnit is a unit that a notice is about. It holds no key.
+type NoticeUnit struct {
+	Line string `json:"line"`
+	Unit int    `json:"unit"`
+	SKU  string `json:"sku"`
+}
+
+// A notice is one thing to tell about an order; it becomes a delivery for each channel.
+type notice struct {
+	kind  NoticeType
+	units []NoticeUnit
+	after time.Time // not before
+}
+
+const insertDeliveries = `
+INSERT INTO keytill.deliveries (merchant_id, order_id, channel, type, recipient, units, send_after, created_at)
+SELECT $1, order_id, channel, type, recipient, units, send_after, $2
+  FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::timestamptz[])
+       AS d (order_id, channel, type, recipient, units, send_after)
+RETURNING delivery_id, channel, send_after`
+
+// deliveries are rows to insert, by column.
+type deliveries struct {
+	orders, channels, types, recipients []string
+	units                               [][]NoticeUnit
+	after                               []time.Time
+}
+
+func (d *deliveries) add(order string, channel Channel, n notice, recipient string) {
+	d.orders, d.channels, d.types = append(d.orders, order), append(d.channels, string(channel)), append(d.types, string(n.kind))
+	d.recipients, d.units, d.after = append(d.recipients, recipient), append(d.units, n.units), append(d.after, n.after)
+}
+
+// insert writes the deliveries and returns their jobs. Nothing is sent before the commit, and what the commit loses is
+// never sent.
+func (d *deliveries) insert(ctx context.Context, tx pgx.Tx, merchant string, at time.Time) ([]river.InsertManyParams, error) {
+	if len(d.orders) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, insertDeliveries, merchant, at, d.orders, d.channels, d.types, d.recipients, d.units, d.after)
+	if err != nil {
+		return nil, fmt.Errorf("write the deliveries: %w", err)
+	}
+	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (river.InsertManyParams, error) {
+		var (
+			job     = DeliverJob{Merchant: merchant}
+			channel Channel
+			after   time.Time
+		)
+		if err := row.Scan(&job.Delivery, &channel, &after); err != nil {
+			return river.InsertManyParams{}, err
+		}
+		opts := &river.InsertOpts{Queue: queueOf(channel), MaxAttempts: deliverAttempts}
+		if after.After(at) {
+			opts.ScheduledAt = after
+		}
+		return river.InsertManyParams{Args: job, InsertOpts: opts}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the deliveries: %w", err)
+	}
+	return jobs, nil
+}
+
+// deliverAttempts fill about three days.
+const deliverAttempts = 150
+
+func queueOf(channel Channel) string {
+	switch channel {
+	case ChannelEmail:
+		return QueueEmail
+	case ChannelHook:
+		return QueueHook
+	default:
+		return QueueProcess
+	}
+}
+
+func (a *application) serves(channel Channel) bool {
+	return slices.Contains(a.order.channels, string(channel))
+}
+
+// writeDeliveries writes what is to be told of the change, and the jobs that follow from it.
+func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
+	var rows deliveries
+	for _, n := range a.plan.notices(a.at, a.releases()) {
+		switch {
+		case n.kind == KeysReady && a.serves(ChannelEmail) && a.email() != "":
+			rows.add(a.order.id, ChannelEmail, n, a.email())
+		case n.kind != KeysReady:
+			for _, channel := range []Channel{ChannelHook, ChannelProcess} {
+				if a.serves(channel) {
+					rows.add(a.order.id, channel, n, "")
+				}
+			}
+		}
+	}
+	jobs, err := rows.insert(ctx, tx, a.merchant, a.at)
+	if err != nil {
+		return err
+	}
+	for _, pool := range a.plan.waitingPools() {
+		jobs = append(jobs, river.InsertManyParams{Args: ServeJob{Merchant: a.merchant, Pool: pool}})
+	}
+	return insertJobs(ctx, a.jobs, tx, jobs)
+}
+
+func insertJobs(ctx context.Context, jobs Jobs, tx pgx.Tx, params []river.InsertManyParams) error {
+	if len(params) == 0 {
+		return nil
+	}
+	if _, err := jobs.InsertManyTx(ctx, tx, params); err != nil {
+		return fmt.Errorf("insert %d jobs: %w", len(params), err)
+	}
+	return nil
+}
+
+// releases are the release dates of the order's pools.
+func (a *application) releases() map[int64]time.Time {
+	releases := make(map[int64]time.Time)
+	for _, l := range a.lines {
+		if l.pool != nil && l.pool.ReleaseAt != nil {
+			releases[l.pool.ID] = *l.pool.ReleaseAt
+		}
+	}
+	return releases
+}
+
+// notices are what a plan's changes tell. What was never announced is not said to be taken away.
+func (p *plan) notices(now time.Time, releases map[int64]time.Time) []notice {
+	byKind := make(map[NoticeType]*notice)
+	tell := func(kind NoticeType, u *unitChange) {
+		if byKind[kind] == nil {
+			byKind[kind] = &notice{kind: kind, after: now}
+		}
+		n := byKind[kind]
+		n.units = append(n.units, NoticeUnit{Line: u.line, Unit: u.number, SKU: u.sku})
+		if release := releases[u.pool]; release.After(n.after) {
+			n.after = release
+		}
+	}
+	for _, u := range p.changed {
+		switch {
+		case u.step == claim:
+			tell(KeysReady, u)
+		case u.step == restore:
+			tell(KeyRestored, u)
+		case u.step == suspend && u.state == UnitFulfilled:
+			tell(KeySuspended, u)
+		case u.step == revoke:
+			tell(KeyRevoked, u)
+		case u.next == UnitWaiting && u.state != UnitWaiting:
+			tell(FulfillmentWaiting, u)
+		case u.next == UnitFailed && u.state != UnitFailed:
+			tell(FulfillmentFailed, u)
+		}
+	}
+	if ready := byKind[KeysReady]; ready != nil && p.holds()[UnitWaiting] == 0 {
+		byKind[FulfillmentCompleted] = &notice{kind: FulfillmentCompleted, units: ready.units, after: ready.after}
+	}
+	notices := make([]notice, 0, len(byKind))
+	for _, kind := range noticeOrder {
+		if n := byKind[kind]; n != nil {
+			notices = append(notices, *n)
+		}
+	}
+	return notices
+}
+
+// noticeOrder is the order in which the notices of one settle are told.
+var noticeOrder = []NoticeType{KeySuspended, KeyRevoked, KeyRestored, KeysReady, FulfillmentCompleted, FulfillmentWaiting, FulfillmentFailed}
+
+// waitingPools are those in which the plan leaves units waiting: each is served once more after the commit, since the
+// stock that would have served them may have been committed meanwhile.
+func (p *plan) waitingPools() []int64 {
+	var pools []int64
+	for _, u := range p.changed {
+		if u.next == UnitWaiting {
+			pools = append(pools, u.pool)
+		}
+	}
+	slices.Sort(pools)
+	return slices.Compact(pools)
+}

@@ -1,0 +1,82 @@
+package fulfillment
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/keytill/keytill/inventory"
+)
+
+// Errors that a settle can end with. None of them changes anything.
+var (
+	// ErrNotFound is returned by Stripe for an id that it does not know, or no longer.
+	ErrNotFound = errors.New("Stripe knows no such object")
+
+	// ErrNotOurs says that a payment sells no keys: another application's, a subscription, a setup.
+	ErrNotOurs = errors.New("this payment is not an order of keys")
+
+	// ErrNoOrder says that keytill has no such order.
+	ErrNoOrder = errors.New("no such order")
+
+	// ErrStale says that a settle with a newer reading of Stripe was applied first.
+	ErrStale = errors.New("a newer reading of Stripe was applied meanwhile")
+)
+
+// Stripe reads the truth about payments. The package that talks to Stripe implements it.
+type Stripe interface {
+	// Payment reads the payment that ref belongs to: the id of a Checkout Session, PaymentIntent, charge, refund,
+	// dispute, early fraud warning or review. It returns ErrNotFound for an id that Stripe does not know, and ErrNotOurs
+	// for an object that belongs to no payment.
+	Payment(ctx context.Context, merchant, ref string) (Payment, error)
+}
+
+// Jobs inserts jobs into the job queue, in the transaction that needs them.
+type Jobs interface {
+	InsertManyTx(ctx context.Context, tx pgx.Tx, params []river.InsertManyParams) ([]*rivertype.JobInsertResult, error)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	DB     *pgxpool.Pool
+	Stripe Stripe // nil where nothing is settled, as in most of the command line
+	Jobs   Jobs
+	Keyset *inventory.Keyset
+	Policy Policy
+	Now    func() time.Time // time.Now unless set
+	Logger *slog.Logger     // slog.Default unless set
+}
+
+// Service settles payments and keeps what follows from them.
+type Service struct {
+	db      *pgxpool.Pool
+	stripe  Stripe
+	jobs    Jobs
+	keyset  *inventory.Keyset
+	policy  Policy
+	now     func() time.Time
+	log     *slog.Logger
+	claimer *inventory.Claimer
+	flights flights
+}
+
+// New makes a Service.
+func New(c Config) (*Service, error) {
+	if c.DB == nil || c.Jobs == nil || c.Keyset == nil {
+		return nil, errors.New("fulfillment: Config needs DB, Jobs and Keyset")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Service{db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
+		log: c.Logger, claimer: inventory.NewClaimer()}, nil
+}

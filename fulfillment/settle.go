@@ -1,0 +1,216 @@
+package fulfillment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keytill/keytill/internal/pg"
+	"github.com/keytill/keytill/inventory"
+)
+
+// staleRetries is how often a settle that was overtaken reads Stripe again before it leaves that to the job queue.
+const staleRetries = 3
+
+// Settle brings one payment's order to what Stripe says now, and returns it. It is the only way to a key: webhook, sweep,
+// storefront and operator all come here, and calling it twice is calling it once. ref is any id of the payment.
+//
+// It returns ErrNotFound or ErrNotOurs where there is nothing to sell, ErrNoOrder for a payment that has come to
+// nothing before it became an order, and else what failed; then nothing has changed.
+func (s *Service) Settle(ctx context.Context, merchant, ref string) (Order, error) {
+	order, err := s.settle(ctx, cause{merchant: merchant, ref: ref, actor: actorSettle})
+	if err != nil {
+		return Order{}, fmt.Errorf("settle %s: %w", ref, err)
+	}
+	return LoadOrder(ctx, s.db, merchant, order)
+}
+
+// cause is why a payment is looked at.
+type cause struct {
+	merchant string
+	ref      string // any id of the payment
+	event    string // the event that pointed at it, if one did
+	actor    string
+}
+
+const actorSettle = "settle"
+
+// takeTicket numbers a settle before it reads Stripe. A number is never given out twice, not even after a crash.
+const takeTicket = `SELECT nextval('keytill.ticket')`
+
+// settle returns the id of the order it settled.
+func (s *Service) settle(ctx context.Context, c cause) (string, error) {
+	for attempt := 1; ; attempt++ {
+		order, err := s.settleOnce(ctx, c)
+		if !errors.Is(err, ErrStale) || attempt == staleRetries {
+			return order, err
+		}
+	}
+}
+
+func (s *Service) settleOnce(ctx context.Context, c cause) (string, error) {
+	if s.stripe == nil {
+		return "", errors.New("no Stripe API key is configured: set KEYTILL_STRIPE_API_KEY")
+	}
+	var ticket int64
+	if err := s.db.QueryRow(ctx, takeTicket).Scan(&ticket); err != nil {
+		return "", fmt.Errorf("number the settle: %w", err)
+	}
+	payment, err := s.stripe.Payment(ctx, c.merchant, c.ref)
+	if err != nil {
+		return "", err
+	}
+	if !payment.Ours() {
+		return "", ErrNotOurs
+	}
+	return s.apply(ctx, c, payment, ticket)
+}
+
+// apply converges in one transaction. Where keys are left but locked, it starts over and waits for them.
+func (s *Service) apply(ctx context.Context, c cause, payment Payment, ticket int64) (string, error) {
+	var patient []int64
+	for {
+		a := application{Service: s, cause: c, payment: payment, ticket: ticket, patient: patient}
+		err := pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
+			a = application{Service: s, cause: c, payment: payment, ticket: ticket, patient: patient, at: s.now()}
+			return a.run(ctx, tx)
+		})
+		switch {
+		case errors.Is(err, inventory.ErrContended) && patient == nil:
+			patient = a.pools()
+		case errors.Is(err, errRaced):
+			// Another settle made the order first: it is there now.
+		default:
+			return a.order.id, err
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+	}
+}
+
+// errRaced says that the order appeared between looking for it and making it.
+var errRaced = errors.New("another settle made the order first")
+
+// application is one run of the transaction that brings an order to what its payment's truth says.
+type application struct {
+	*Service
+	cause
+	payment Payment
+	ticket  int64
+	patient []int64 // the pools whose locked keys are waited for; empty at first
+	at      time.Time
+
+	order orderRow
+	lines []line
+	plan  plan
+}
+
+func (a *application) run(ctx context.Context, tx pgx.Tx) error {
+	if err := inventory.LockPools(ctx, tx, a.merchant, a.patient); err != nil {
+		return err
+	}
+	if err := a.read(ctx, tx); err != nil {
+		return err
+	}
+	switch {
+	case a.order.exists && a.order.ticket >= a.ticket:
+		return ErrStale
+	case !a.order.exists && !a.placed():
+		return a.writeNothing(ctx, tx)
+	}
+	a.plan = makePlan(a.payment, a.lines, a.order.answers, a.policy)
+	if err := a.writeOrder(ctx, tx); err != nil {
+		return err
+	}
+	if err := a.claimKeys(ctx, tx); err != nil {
+		return err
+	}
+	if err := a.moveKeys(ctx, tx); err != nil {
+		return err
+	}
+	return a.writeRest(ctx, tx)
+}
+
+// placed reports whether the payment has become an order: a session that the buyer finished, or a PaymentIntent that
+// is or may yet be paid. A cart that was left is none.
+func (a *application) placed() bool {
+	if s := a.payment.Session; s != nil {
+		return s.Status == "complete" || a.payment.Intent != nil && a.payment.Intent.Status == "succeeded"
+	}
+	switch a.payment.Intent.Status {
+	case "succeeded", "processing", "requires_capture":
+		return true
+	default:
+		return false
+	}
+}
+
+// writeNothing closes the events of a payment that came to nothing before it became an order.
+func (a *application) writeNothing(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, finishEvents, a.merchant, a.payment.refs(), a.event, a.ticket, a.at, "no order: nothing was bought")
+	if err != nil {
+		return fmt.Errorf("finish the events: %w", err)
+	}
+	return nil
+}
+
+// pools are those the order's lines take keys from.
+func (a *application) pools() []int64 {
+	var pools []int64
+	for _, l := range a.lines {
+		if l.pool != nil {
+			pools = append(pools, l.pool.ID)
+		}
+	}
+	return pools
+}
+
+func (a *application) change(reason string) inventory.Change {
+	return inventory.Change{Reason: reason, Actor: a.actor, Event: a.event, At: a.at}
+}
+
+// claimKeys gets keys for the units that are due and have none. Units of a pool in which older orders wait, wait behind
+// them, stock or not.
+func (a *application) claimKeys(ctx context.Context, tx pgx.Tx) error {
+	for _, want := range a.plan.claims {
+		if want.pool.Shortage == inventory.Wait && a.order.queued[want.pool.ID] {
+			a.plan.leave(want.units, UnitWaiting)
+			continue
+		}
+		units := make([]inventory.Unit, len(want.units))
+		for i, u := range want.units {
+			units[i] = inventory.Unit{Order: a.order.id, Line: u.line, Unit: u.number}
+		}
+		claimed, err := a.claimer.Claim(ctx, tx, inventory.Request{Merchant: a.merchant, Pool: want.pool.ID, Units: units,
+			Change: a.change("paid"), Patient: a.patient != nil})
+		if err != nil {
+			return err
+		}
+		for i, c := range claimed {
+			want.units[i].key = c.KeyID
+		}
+		a.plan.leave(want.units[len(claimed):], shortState(want.pool))
+	}
+	return nil
+}
+
+func shortState(pool inventory.Pool) UnitState {
+	if pool.Shortage == inventory.Fail {
+		return UnitFailed
+	}
+	return UnitWaiting
+}
+
+// moveKeys moves the keys that units have already, and their rows must be as they were read.
+func (a *application) moveKeys(ctx context.Context, tx pgx.Tx) error {
+	for _, m := range a.plan.moves() {
+		if err := inventory.Move(ctx, tx, a.merchant, m.keys, m.from, m.to, a.change(m.reason)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package fulfillment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"github.com/keytill/keytill/inventory"
+)
+
+// jobTimeout bounds one try of a job. A job that was running when its process died is rescued only once it is surely
+// over, so this stays short.
+const jobTimeout = time.Minute
+
+// AddWorkers makes the job queue work keytill's jobs.
+func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender) {
+	river.AddWorker(workers, &worker[SettleJob]{service: s, work: func(ctx context.Context, job SettleJob) error {
+		if job.Event != "" {
+			return s.SettleEvent(ctx, job.Merchant, job.Event)
+		}
+		_, err := s.settle(ctx, cause{merchant: job.Merchant, ref: job.Ref, actor: actorSettle})
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotOurs) {
+			return nil
+		}
+		return err
+	}})
+	river.AddWorker(workers, &worker[ServeJob]{service: s, work: func(ctx context.Context, job ServeJob) error {
+		_, err := s.ServeWaiting(ctx, job.Merchant, job.Pool)
+		return err
+	}})
+	river.AddWorker(workers, &worker[MappedJob]{service: s, work: func(ctx context.Context, job MappedJob) error {
+		return s.SettleMapped(ctx, job.Merchant, job.Item)
+	}})
+	river.AddWorker(workers, &worker[DeliverJob]{service: s, work: func(ctx context.Context, job DeliverJob) error {
+		return s.Deliver(ctx, senders, job.Merchant, job.Delivery)
+	}})
+	river.AddWorker(workers, &worker[PickUpJob]{service: s, work: func(ctx context.Context, _ PickUpJob) error {
+		n, err := s.PickUp(ctx)
+		if n > 0 {
+			s.log.WarnContext(ctx, "gave new jobs to events that had lost theirs", "events", n)
+		}
+		return err
+	}})
+	river.AddWorker(workers, &worker[FoldJob]{service: s, work: func(ctx context.Context, _ FoldJob) error {
+		return inventory.FoldAll(ctx, s.db)
+	}})
+}
+
+// PeriodicJobs are what the elected process does again and again.
+func PeriodicJobs() []*river.PeriodicJob {
+	every := func(interval time.Duration, args river.JobArgs) *river.PeriodicJob {
+		return river.NewPeriodicJob(river.PeriodicInterval(interval),
+			func() (river.JobArgs, *river.InsertOpts) { return args, nil },
+			&river.PeriodicJobOpts{RunOnStart: true})
+	}
+	return []*river.PeriodicJob{every(pickUpEvery, PickUpJob{}), every(inventory.FoldEvery, FoldJob{})}
+}
+
+const pickUpEvery = time.Minute
+
+// worker works one kind of job.
+type worker[T river.JobArgs] struct {
+	river.WorkerDefaults[T]
+	service *Service
+	work    func(ctx context.Context, job T) error
+}
+
+// Work runs one try.
+func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error { return w.work(ctx, job.Args) }
+
+// Timeout bounds one try.
+func (w *worker[T]) Timeout(*river.Job[T]) time.Duration { return jobTimeout }
+
+// NextRetry says when a failed try is followed by the next.
+func (w *worker[T]) NextRetry(job *river.Job[T]) time.Time {
+	return w.service.now().Add(RetryDelay(job.Attempt))
+}

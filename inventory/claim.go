@@ -1,0 +1,232 @@
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keytill/keytill/internal/pg"
+)
+
+// A Unit is one key's worth of an order line.
+type Unit struct {
+	Order string
+	Line  string
+	Unit  int // from 1
+}
+
+// A Change is why a key's state changes, for the movement that records it.
+type Change struct {
+	Reason string // a word or two: "paid", "refund", …
+	Actor  string // who: "settle", or a person's name
+	Event  string // the Stripe event that made keytill look, if one did
+	At     time.Time
+}
+
+// A Claimed key is allocated to its unit, in a transaction that is still open.
+type Claimed struct {
+	Unit  Unit
+	KeyID int64
+}
+
+// ErrContended says that keys are left, but other transactions hold locks on them. Whoever gets it has neither sold out
+// nor a key: roll back, and claim again with Patient.
+var ErrContended = errors.New("the keys that are left are locked by other transactions")
+
+// A Request asks for one key of a pool for each unit.
+type Request struct {
+	Merchant string
+	Pool     int64
+	Units    []Unit
+	Change   Change
+
+	// Patient waits for locked keys instead of returning ErrContended. The caller holds the pool's lock (LockPools) and
+	// took it before any other lock, so that patient claims cannot wait for each other.
+	Patient bool
+}
+
+// Claimer claims keys. It remembers where in each pool it last found one: the head of the index is where dead entries
+// pile up while any long transaction holds them, and a claim that begins there walks over all of them.
+// The memory is of this process alone, and nothing depends on it.
+type Claimer struct {
+	mu    sync.Mutex
+	hints map[poolRef]hint
+}
+
+type poolRef struct {
+	merchant string
+	pool     int64
+}
+
+type hint struct {
+	position int64
+	set      time.Time // when it was first set: it is dropped now and then, so that returned keys are found
+}
+
+const hintLife = 5 * time.Second
+
+// NewClaimer returns a Claimer without hints.
+func NewClaimer() *Claimer { return &Claimer{hints: make(map[poolRef]hint)} }
+
+// One claim, one statement. The rows are locked and counted before they are updated: a LIMIT below FOR UPDATE that
+// stood inside the UPDATE's WHERE could be run again and take more than it should. The limit and the state are literals, so
+// that no generic plan guesses at them and leaves the partial index.
+//
+// Lock: the picked rows, FOR UPDATE. Index: keys_available, then keys_pkey.
+const claimKeys = `
+WITH picked AS MATERIALIZED (
+    SELECT key_id, position
+      FROM keytill.keys
+     WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available' AND position >= $3
+     ORDER BY position
+     LIMIT %d
+       FOR UPDATE %s
+), ordered AS (
+    SELECT array_agg(key_id ORDER BY position) AS ids FROM picked
+), taken AS (
+    UPDATE keytill.keys k
+       SET state = 'allocated', order_id = u.order_id, line_id = u.line_id, unit = u.unit
+      FROM ordered, unnest($4::text[], $5::text[], $6::int[]) WITH ORDINALITY AS u (order_id, line_id, unit, n)
+     WHERE k.merchant_id = $1 AND k.key_id = ordered.ids[u.n] AND k.state = 'available'
+    RETURNING k.key_id, k.position, k.order_id, k.line_id, k.unit
+), moved AS (
+    INSERT INTO keytill.movements
+           (merchant_id, pool_id, key_id, from_state, to_state, order_id, line_id, unit, reason, actor, event_id, at)
+    SELECT $1, $2, key_id, 'available', 'allocated', order_id, line_id, unit, $7, $8, nullif($9, ''), $10 FROM taken
+)
+SELECT key_id, position, order_id, line_id, unit FROM taken`
+
+const (
+	skipLocked    = "SKIP LOCKED"
+	waitForLocked = ""
+)
+
+// The second look. SKIP LOCKED finds nothing where rows are locked or gone; this one sees locked rows too, so only its
+// "none" means sold out. Index: keys_available.
+const anyAvailable = `
+SELECT EXISTS (SELECT 1 FROM keytill.keys WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available')`
+
+// Claim allocates a key to each unit, oldest keys to the first units, and returns those it got. Fewer than asked means
+// that the pool is sold out.
+func (c *Claimer) Claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed, error) {
+	ref := poolRef{req.Merchant, req.Pool}
+	rest := req.Units
+	var claimed []Claimed
+	take := func(from int64, locked string) error {
+		got, err := claimOnce(ctx, tx, req, rest, from, locked)
+		if err != nil {
+			return err
+		}
+		if len(got) > 0 {
+			c.remember(ref, got[0].position)
+		}
+		for _, g := range got {
+			claimed = append(claimed, g.Claimed)
+		}
+		rest = rest[len(got):]
+		return nil
+	}
+	if from := c.hint(ref); from > 0 {
+		if err := take(from, skipLocked); err != nil {
+			return nil, err
+		}
+		if len(rest) > 0 {
+			c.forget(ref)
+		}
+	}
+	if len(rest) > 0 {
+		if err := take(0, skipLocked); err != nil {
+			return nil, err
+		}
+	}
+	for len(rest) > 0 {
+		left, err := Any(ctx, tx, req.Merchant, req.Pool)
+		if err != nil || !left {
+			return claimed, err
+		}
+		if !req.Patient {
+			return nil, fmt.Errorf("pool %d: %w", req.Pool, ErrContended)
+		}
+		if err := take(0, waitForLocked); err != nil {
+			return nil, err
+		}
+	}
+	return claimed, nil
+}
+
+// Any reports whether the pool has an available key, locked or not.
+func Any(ctx context.Context, db pg.Querier, merchant string, pool int64) (any bool, err error) {
+	if err := db.QueryRow(ctx, anyAvailable, merchant, pool).Scan(&any); err != nil {
+		return false, fmt.Errorf("look for a key in pool %d: %w", pool, err)
+	}
+	return any, nil
+}
+
+type claimedAt struct {
+	Claimed
+	position int64
+}
+
+func claimOnce(ctx context.Context, tx pgx.Tx, req Request, units []Unit, from int64, locked string) ([]claimedAt, error) {
+	orders, lines, numbers := unitColumns(units)
+	rows, err := tx.Query(ctx, fmt.Sprintf(claimKeys, len(units), locked), req.Merchant, req.Pool, from, orders, lines, numbers,
+		req.Change.Reason, req.Change.Actor, req.Change.Event, req.Change.At)
+	if err != nil {
+		return nil, fmt.Errorf("claim %d keys of pool %d: %w", len(units), req.Pool, err)
+	}
+	got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (claimedAt, error) {
+		var c claimedAt
+		err := row.Scan(&c.KeyID, &c.position, &c.Unit.Order, &c.Unit.Line, &c.Unit.Unit)
+		return c, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim %d keys of pool %d: %w", len(units), req.Pool, err)
+	}
+	slices.SortFunc(got, func(a, b claimedAt) int { return cmp.Compare(a.position, b.position) })
+	return got, nil
+}
+
+func unitColumns(units []Unit) (orders, lines []string, numbers []int32) {
+	orders = make([]string, len(units))
+	lines = make([]string, len(units))
+	numbers = make([]int32, len(units))
+	for i, u := range units {
+		orders[i], lines[i], numbers[i] = u.Order, u.Line, int32(u.Unit)
+	}
+	return orders, lines, numbers
+}
+
+func (c *Claimer) hint(ref poolRef) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, ok := c.hints[ref]
+	if ok && time.Since(h.set) > hintLife {
+		delete(c.hints, ref)
+		return 0
+	}
+	return h.position
+}
+
+// remember keeps the first position of a claim, not the last: a claim that is rolled back then leaves little behind.
+func (c *Claimer) remember(ref poolRef, position int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, ok := c.hints[ref]
+	if !ok {
+		h.set = time.Now()
+	}
+	h.position = max(h.position, position)
+	c.hints[ref] = h
+}
+
+func (c *Claimer) forget(ref poolRef) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.hints, ref)
+}

@@ -1,0 +1,134 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keytill/keytill/internal/pg"
+)
+
+// Errors about pools, each for the name that was given.
+var (
+	ErrNoPool     = errors.New("no pool of this SKU: `keytill pool list` shows those there are")
+	ErrPoolExists = errors.New("a pool of this SKU exists already")
+	ErrNoMerchant = errors.New("no such merchant: `keytill merchant add` makes one")
+)
+
+// Shortage says what a pool does with a paid unit that it has no key for.
+type Shortage string
+
+const (
+	Wait Shortage = "wait" // the unit waits for stock, oldest payment first
+	Fail Shortage = "fail" // the unit fails at once, and a person is asked
+)
+
+// A Pool is the shelf: all keys of one SKU of one merchant.
+type Pool struct {
+	Merchant      string
+	ID            int64
+	SKU           string
+	Name          string // what a buyer reads
+	Shortage      Shortage
+	PendingSupply *int64     // how many units may be sold ahead; nil: any number
+	ReleaseAt     *time.Time // nothing is announced before
+	CreatedAt     time.Time
+}
+
+const (
+	poolColumns = `merchant_id, pool_id, sku, name, shortage, pending_supply, release_at, created_at`
+
+	insertPool = `
+INSERT INTO keytill.pools (merchant_id, sku, name, shortage, pending_supply, release_at, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING pool_id`
+
+	insertStock = `INSERT INTO keytill.stock (merchant_id, pool_id) VALUES ($1, $2)`
+
+	// Index: pools_merchant_id_sku_key.
+	readPool = `SELECT ` + poolColumns + ` FROM keytill.pools WHERE merchant_id = $1 AND sku = $2`
+
+	readPools = `SELECT ` + poolColumns + ` FROM keytill.pools WHERE merchant_id = $1 ORDER BY sku`
+
+	// Lock: the pools' rows, in the order of their ids. Held to the end of the transaction by whoever brings stock,
+	// serves waiting units or claims patiently; a usual claim does not need it.
+	lockPools = `SELECT pool_id FROM keytill.pools WHERE merchant_id = $1 AND pool_id = ANY ($2) ORDER BY pool_id FOR NO KEY UPDATE`
+)
+
+// CreatePool makes a pool, empty.
+func CreatePool(ctx context.Context, tx pgx.Tx, pool Pool) (Pool, error) {
+	pool.SKU = strings.TrimSpace(pool.SKU)
+	if pool.SKU == "" {
+		return Pool{}, errors.New("a pool needs a SKU")
+	}
+	if pool.Name == "" {
+		pool.Name = pool.SKU
+	}
+	if pool.Shortage == "" {
+		pool.Shortage = Wait
+	}
+	err := tx.QueryRow(ctx, insertPool, pool.Merchant, pool.SKU, pool.Name, pool.Shortage, pool.PendingSupply, pool.ReleaseAt,
+		pool.CreatedAt).Scan(&pool.ID)
+	switch {
+	case pg.Violates(err, "pools_merchant_id_sku_key"):
+		return Pool{}, fmt.Errorf("%s: %w", pool.SKU, ErrPoolExists)
+	case pg.Violates(err, "pools_merchant_id_fkey"):
+		return Pool{}, fmt.Errorf("%s: %w", pool.Merchant, ErrNoMerchant)
+	case err != nil:
+		return Pool{}, fmt.Errorf("make pool %s: %w", pool.SKU, err)
+	}
+	if _, err := tx.Exec(ctx, insertStock, pool.Merchant, pool.ID); err != nil {
+		return Pool{}, fmt.Errorf("make pool %s: %w", pool.SKU, err)
+	}
+	return pool, nil
+}
+
+// PoolBySKU finds a pool, or ErrNoPool.
+func PoolBySKU(ctx context.Context, db pg.Querier, merchant, sku string) (Pool, error) {
+	rows, err := db.Query(ctx, readPool, merchant, sku)
+	if err != nil {
+		return Pool{}, fmt.Errorf("read pool %s: %w", sku, err)
+	}
+	pool, err := pgx.CollectExactlyOneRow(rows, scanPool)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Pool{}, fmt.Errorf("%s: %w", sku, ErrNoPool)
+	}
+	if err != nil {
+		return Pool{}, fmt.Errorf("read pool %s: %w", sku, err)
+	}
+	return pool, nil
+}
+
+// Pools lists a merchant's pools by SKU.
+func Pools(ctx context.Context, db pg.Querier, merchant string) ([]Pool, error) {
+	rows, err := db.Query(ctx, readPools, merchant)
+	if err != nil {
+		return nil, fmt.Errorf("read the pools: %w", err)
+	}
+	pools, err := pgx.CollectRows(rows, scanPool)
+	if err != nil {
+		return nil, fmt.Errorf("read the pools: %w", err)
+	}
+	return pools, nil
+}
+
+// LockPools takes the pools' locks, which comes before any other lock of a transaction.
+func LockPools(ctx context.Context, tx pgx.Tx, merchant string, pools []int64) error {
+	if len(pools) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, lockPools, merchant, pools); err != nil {
+		return fmt.Errorf("lock the pools %v: %w", pools, err)
+	}
+	return nil
+}
+
+func scanPool(row pgx.CollectableRow) (Pool, error) {
+	var p Pool
+	err := row.Scan(&p.Merchant, &p.ID, &p.SKU, &p.Name, &p.Shortage, &p.PendingSupply, &p.ReleaseAt, &p.CreatedAt)
+	return p, err
+}

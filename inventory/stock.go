@@ -1,0 +1,172 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keytill/keytill/internal/pg"
+)
+
+// Counts are numbers of keys by state. A state without keys may be missing.
+type Counts map[State]int64
+
+// PoolCounts are the counts of one pool.
+type PoolCounts struct {
+	PoolID int64
+	SKU    string
+	Counts Counts
+}
+
+// Stock counts by the ledger: what is folded up to the horizon and the movements from it on, in one statement, so that
+// it is exact in its snapshot whatever runs beside it.
+//
+// Index: stock_pkey, movements_pkey.
+const countStock = `
+SELECT pool_id, state, sum(keys)::bigint
+  FROM (SELECT s.pool_id, c.key AS state, c.value::bigint AS keys
+          FROM keytill.stock s, jsonb_each_text(s.counts) c
+         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2)
+        UNION ALL
+        SELECT m.pool_id, m.to_state, m.keys
+          FROM keytill.stock s
+          JOIN keytill.movements m ON m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
+         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2)
+        UNION ALL
+        SELECT m.pool_id, m.from_state, -m.keys
+          FROM keytill.stock s
+          JOIN keytill.movements m ON m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
+         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2) AND m.from_state IS NOT NULL) AS parts
+ GROUP BY pool_id, state`
+
+// Index: all rows of the pool.
+const countRows = `
+SELECT pool_id, state, count(*)
+  FROM keytill.keys
+ WHERE merchant_id = $1 AND ($2::bigint IS NULL OR pool_id = $2)
+ GROUP BY pool_id, state`
+
+// Stock counts a merchant's keys by pool and state, or one pool's (pool 0: all), from the ledger.
+func Stock(ctx context.Context, db pg.Querier, merchant string, pool int64) (map[int64]Counts, error) {
+	return counts(ctx, db, countStock, merchant, pool)
+}
+
+// StockByRows counts the same by looking at every key. It is what the ledger is checked against.
+func StockByRows(ctx context.Context, db pg.Querier, merchant string, pool int64) (map[int64]Counts, error) {
+	return counts(ctx, db, countRows, merchant, pool)
+}
+
+func counts(ctx context.Context, db pg.Querier, query, merchant string, pool int64) (map[int64]Counts, error) {
+	var only *int64
+	if pool != 0 {
+		only = &pool
+	}
+	rows, err := db.Query(ctx, query, merchant, only)
+	if err != nil {
+		return nil, fmt.Errorf("count the keys: %w", err)
+	}
+	defer rows.Close()
+	byPool := make(map[int64]Counts)
+	for rows.Next() {
+		var (
+			poolID int64
+			state  State
+			keys   int64
+		)
+		if err := rows.Scan(&poolID, &state, &keys); err != nil {
+			return nil, fmt.Errorf("count the keys: %w", err)
+		}
+		if keys == 0 {
+			continue
+		}
+		if byPool[poolID] == nil {
+			byPool[poolID] = make(Counts)
+		}
+		byPool[poolID][state] = keys
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("count the keys: %w", err)
+	}
+	return byPool, nil
+}
+
+const (
+	// Lock: the pool's stock row, which only folds and rebuilds lock.
+	lockStock = `SELECT horizon FROM keytill.stock WHERE merchant_id = $1 AND pool_id = $2 FOR UPDATE`
+
+	// The horizon is the oldest transaction that still runs: all before it have ended, so nothing can appear below it.
+	// It is read in a SELECT over the ledger, so that it is that of the server which holds the ledger.
+	readTail = `
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text,
+       coalesce((SELECT jsonb_object_agg(state, keys)
+                   FROM (SELECT state, sum(keys) AS keys
+                           FROM (SELECT to_state AS state, keys FROM tail
+                                 UNION ALL
+                                 SELECT from_state, -keys FROM tail WHERE from_state IS NOT NULL) AS ends
+                          GROUP BY state) AS sums), '{}')
+  FROM (SELECT 1) AS one`
+
+	foldTail = `
+WITH tail AS MATERIALIZED (
+    SELECT from_state, to_state, keys
+      FROM keytill.movements
+     WHERE merchant_id = $1 AND pool_id = $2 AND xid >= $3::xid8 AND xid < pg_snapshot_xmin(pg_current_snapshot())
+)` + readTail
+
+	writeStock = `UPDATE keytill.stock SET horizon = $3::xid8, counts = $4 WHERE merchant_id = $1 AND pool_id = $2`
+)
+
+// Fold moves the pool's counts up to the oldest running transaction, so that Stock has a short tail to read.
+func Fold(ctx context.Context, db pg.Beginner, merchant string, pool int64) error {
+	return pg.InTx(ctx, db, func(tx pgx.Tx) error {
+		var from, to string
+		if err := tx.QueryRow(ctx, lockStock, merchant, pool).Scan(&from); err != nil {
+			return fmt.Errorf("lock the counts of pool %d: %w", pool, err)
+		}
+		var folded, tail Counts
+		if err := tx.QueryRow(ctx, readCounts, merchant, pool).Scan(&folded); err != nil {
+			return fmt.Errorf("read the counts of pool %d: %w", pool, err)
+		}
+		if err := tx.QueryRow(ctx, foldTail, merchant, pool, from).Scan(&to, &tail); err != nil {
+			return fmt.Errorf("read the movements of pool %d: %w", pool, err)
+		}
+		for state, keys := range tail {
+			folded[state] += keys
+		}
+		if _, err := tx.Exec(ctx, writeStock, merchant, pool, to, folded); err != nil {
+			return fmt.Errorf("write the counts of pool %d: %w", pool, err)
+		}
+		return nil
+	})
+}
+
+const readCounts = `SELECT counts FROM keytill.stock WHERE merchant_id = $1 AND pool_id = $2`
+
+// FoldAll folds every pool of every merchant.
+func FoldAll(ctx context.Context, db interface {
+	pg.Beginner
+	pg.Querier
+}) error {
+	rows, err := db.Query(ctx, `SELECT merchant_id, pool_id FROM keytill.stock ORDER BY merchant_id, pool_id`)
+	if err != nil {
+		return fmt.Errorf("list the pools: %w", err)
+	}
+	refs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ref poolRef, err error) {
+		err = row.Scan(&ref.merchant, &ref.pool)
+		return ref, err
+	})
+	if err != nil {
+		return fmt.Errorf("list the pools: %w", err)
+	}
+	for _, ref := range refs {
+		if err := Fold(ctx, db, ref.merchant, ref.pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FoldEvery is how often a daemon folds.
+const FoldEvery = time.Minute
