@@ -25,7 +25,7 @@ func TestEverythingWorksForAPlainUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	// `go test` puts the binary where nobody else can enter.
-	exe := filepath.Join(openTempDir(t), "pgserver.test")
+	exe := filepath.Join(programDir(t), "pgserver.test")
 	copyProgram(t, exe)
 	cmd := a.command(exec.Command(exe, "-test.v", "-test.run",
 		"^Test(TemporaryClusterServes|DataAndPassword|KillLoses|DirectoryInUse|NextStart|PostgresEnds)"), home)

@@ -77,7 +77,7 @@ func TestFetchedProgramsAreUnpackedOnceAndFoundAgain(t *testing.T) {
 		_, _ = w.Write(jar)
 	}))
 	defer repository.Close()
-	f := fetcher{cache: t.TempDir(), repository: repository.URL, log: slog.New(slog.DiscardHandler)}
+	f := fetcher{cache: programDir(t), repository: repository.URL, log: slog.New(slog.DiscardHandler)}
 	for range 2 {
 		b, err := f.fetch(t.Context(), 0)
 		if err != nil {
@@ -99,7 +99,7 @@ func TestFailedFetchLeavesNothingAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	repository := httptest.NewServer(http.NotFoundHandler())
 	defer repository.Close()
-	f := fetcher{cache: t.TempDir(), repository: repository.URL, log: slog.New(slog.DiscardHandler)}
+	f := fetcher{cache: programDir(t), repository: repository.URL, log: slog.New(slog.DiscardHandler)}
 	_, err := f.fetch(t.Context(), 16)
 	wantInMessage(t, err, "no version found matching 16")
 	if rest, _ := filepath.Glob(filepath.Join(f.cache, "*postgres*")); len(rest) > 0 {
@@ -117,7 +117,7 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	}))
 	defer repository.Close()
 	defer close(release)
-	f := fetcher{cache: openTempDir(t), repository: repository.URL, log: slog.New(slog.DiscardHandler)}
+	f := fetcher{cache: programDir(t), repository: repository.URL, log: slog.New(slog.DiscardHandler)}
 	if _, err := f.fetch(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
@@ -146,7 +146,7 @@ func stubJar(t *testing.T) []byte {
 // stubPrograms is a directory with a postgres that says this of itself.
 func stubPrograms(t *testing.T, version string) string {
 	t.Helper()
-	dir := openTempDir(t)
+	dir := programDir(t)
 	for name, script := range map[string]string{"postgres": "echo '" + version + "'", "initdb": "exit 1"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)

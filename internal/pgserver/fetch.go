@@ -83,32 +83,34 @@ func (f fetcher) fetch(ctx context.Context, major int) (binaries, error) {
 	return inspect(ctx, filepath.Join(home, "bin"))
 }
 
-// download has embedded-postgres fetch and unpack, beside home, and puts what came into place in one step.
+// download fetches beside home, and puts what came into place in one step. embedded-postgres takes no context: a
+// download that is given up ends by itself later, and cleans up.
 func (f fetcher) download(ctx context.Context, version embeddedpostgres.PostgresVersion, home string) error {
 	work, err := os.MkdirTemp(f.cache, "fetch-")
 	if err != nil {
 		return err
 	}
-	unpacked := filepath.Join(work, "postgresql")
 	done := make(chan error, 1)
 	go func() {
-		defer os.RemoveAll(work)
-		err := f.unpack(version, work, unpacked)
+		err := f.unpack(version, work, filepath.Join(work, "postgresql"))
 		if err == nil {
-			err = os.RemoveAll(home)
+			err = replaceDir(home, filepath.Join(work, "postgresql"))
 		}
-		if err == nil {
-			err = os.Rename(unpacked, home)
-		}
-		done <- err
+		done <- errors.Join(err, os.RemoveAll(work))
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		// The download takes no context; it ends by itself and cleans up.
 		return fmt.Errorf("fetching: %w", ctx.Err())
 	}
+}
+
+func replaceDir(dir, with string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(with, dir)
 }
 
 // unpack uses embedded-postgres as a fetcher only. It has no call for that, so it is told to start a cluster with a

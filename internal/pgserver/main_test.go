@@ -19,6 +19,9 @@ import (
 // childEnv turns this test binary into a program that starts a cluster and waits: a JSON Config.
 const childEnv = "PGSERVER_TEST_CHILD"
 
+// diskDir is for programs: systems like to forbid their execution from memory.
+var diskDir = os.TempDir()
+
 func TestMain(m *testing.M) {
 	if config := os.Getenv(childEnv); config != "" {
 		os.Exit(childMain(config))
@@ -28,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // inTempDirOfItsOwn keeps the tests' sweeps away from the temporary clusters of others.
 func inTempDirOfItsOwn(run func() int) int {
-	dir, err := os.MkdirTemp("", "pgserver-test-")
+	dir, err := os.MkdirTemp(MemoryDir(), "pgserver-test-")
 	if err == nil {
 		err = os.Chmod(dir, 0o755) // PostgreSQL's account passes through it
 	}
@@ -138,7 +141,17 @@ func start(t *testing.T, cfg Config) *Server {
 // openTempDir is like t.TempDir, but other accounts can enter it.
 func openTempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "open-")
+	return openDirIn(t, os.TempDir())
+}
+
+func programDir(t *testing.T) string {
+	t.Helper()
+	return openDirIn(t, diskDir)
+}
+
+func openDirIn(t *testing.T, parent string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "pgserver-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,12 +20,9 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Errors that a caller may want to tell apart. Each comes wrapped with the path and with what to do.
@@ -159,57 +156,6 @@ func (s *Server) create(ctx context.Context) error {
 	return initCluster(ctx, s.bin, s.account, s.dir, s.temp)
 }
 
-// run starts the postmaster, again if it ends at once for a reason that passes: see passes.
-func (s *Server) run(ctx context.Context) error {
-	unclean := exists(filepath.Join(dataDir(s.dir), "postmaster.pid"))
-	for attempt := 1; ; attempt++ {
-		// A port that this server had before is kept, so that pools find it again.
-		port := s.port
-		if port == 0 {
-			var err error
-			if port, err = freePort(); err != nil {
-				return err
-			}
-		}
-		post, err := startPostmaster(ctx, s, port)
-		if err == nil {
-			s.mu.Lock()
-			s.post, s.port = post, port
-			s.mu.Unlock()
-			s.log.DebugContext(ctx, "PostgreSQL runs", "dir", s.dir, "port", port, "pid", post.pid(), "version", s.bin.version)
-			return nil
-		}
-		if attempt == maxAttempts || !errors.Is(err, errEnded) || !s.passes(ctx, port, unclean) {
-			return err
-		}
-	}
-}
-
-const maxAttempts = 20
-
-// passes says whether another start may succeed: on another port, if somebody took this one after it was found free;
-// or a little later, which it waits for, if the last postmaster went without its backends. They notice, but until they
-// are gone PostgreSQL refuses to start beside them.
-func (s *Server) passes(ctx context.Context, port int, unclean bool) bool {
-	if s.port == 0 && !portIsFree(port) {
-		return true
-	}
-	if !unclean {
-		return false
-	}
-	select {
-	case <-time.After(100 * time.Millisecond):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // URL is the address of the cluster's database for its superuser, with the password: keep it out of logs.
 func (s *Server) URL() string {
 	u := url.URL{
@@ -312,67 +258,4 @@ func (s *Server) release() error {
 	err = errors.Join(err, s.owner.release())
 	s.owner = nil
 	return err
-}
-
-func dataDir(dir string) string { return filepath.Join(dir, "postgres") }
-func logFile(dir string) string { return filepath.Join(dir, "postgres.log") }
-
-// openDir makes and locks a directory that is meant to stay.
-func openDir(dir string) (string, *lock, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", nil, fmt.Errorf("data directory %s: %w", dir, err)
-	}
-	if err := makeDir(abs); err != nil {
-		return "", nil, err
-	}
-	// PostgreSQL's command line is how a leftover postmaster is recognised, so it gets one spelling of the path.
-	abs, err = filepath.EvalSymlinks(abs)
-	if err != nil {
-		return "", nil, fmt.Errorf("data directory %s: %w", dir, err)
-	}
-	owner, err := lockOwner(abs)
-	return abs, owner, err
-}
-
-// makeDir makes a directory for a cluster. Where root starts it, another account has to pass through it to the data,
-// whatever the umask; the data directory itself stays closed to everyone else.
-func makeDir(dir string) error {
-	_, err := os.Stat(dir)
-	if err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(dir, dirMode()); err != nil {
-		return fmt.Errorf("make data directory: %w; choose another --data-dir", err)
-	}
-	if err := os.Chmod(dir, dirMode()); err != nil {
-		return fmt.Errorf("make data directory: %w", err)
-	}
-	return nil
-}
-
-func dirMode() os.FileMode {
-	if isRoot() {
-		return 0o711
-	}
-	return 0o700
-}
-
-// freePort asks the kernel for one.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-func portIsFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	l.Close()
-	return true
 }

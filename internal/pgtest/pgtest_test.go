@@ -52,20 +52,19 @@ func TestPoolIsSmallUnlessTheURLSaysOtherwise(t *testing.T) {
 }
 
 func TestPassedTestLeavesNoDatabaseEvenWithAnOpenConnection(t *testing.T) {
-	var url string
+	t.Parallel()
+	var conn *pgx.Conn
 	t.Run("user", func(t *testing.T) {
-		url = pgtest.NewURL(t)
-		conn, err := pgx.Connect(t.Context(), url)
-		if err != nil {
+		var err error
+		if conn, err = pgx.Connect(t.Context(), pgtest.NewURL(t)); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = conn.PgConn().Conn().Close() })
-		// Not closed: as that of a process which the test killed.
 	})
-	_, err := pgx.Connect(context.Background(), url)
+	_, err := pgx.ConnectConfig(context.Background(), conn.Config())
 	if err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("connecting to the database of a passed test: %v", err)
 	}
+	_ = conn.Close(t.Context())
 }
 
 func TestServerOfItsOwnSurvivesACrashWithItsPool(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 func Server(t testing.TB, cfg pgserver.Config) *pgserver.Server {
 	t.Helper()
 	if cfg.Dir == "" && cfg.TempDir == "" {
-		cfg.TempDir = tempDir()
+		cfg.TempDir = pgserver.MemoryDir()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

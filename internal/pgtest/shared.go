@@ -38,7 +38,7 @@ func sharedURL() (string, error) {
 	if shared.server == nil && shared.err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		shared.server, shared.err = pgserver.Start(ctx, pgserver.Config{Fast: true, TempDir: tempDir(), Label: label()})
+		shared.server, shared.err = pgserver.Start(ctx, pgserver.Config{Fast: true, TempDir: pgserver.MemoryDir(), Label: label()})
 	}
 	if shared.err != nil {
 		return "", fmt.Errorf("start a PostgreSQL for the tests: %w (or set %s)", shared.err, urlEnv)
