@@ -47,7 +47,11 @@ func takeLock(path string, flags, how int) (*lock, error) {
 	}
 }
 
-func (l *lock) release() error { return l.file.Close() }
+// release unlocks before it closes: a child that is just being forked has a copy of the descriptor until it execs.
+func (l *lock) release() error {
+	err := syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN)
+	return errors.Join(err, l.file.Close())
+}
 
 func ownerFile(dir string) string { return filepath.Join(dir, "owner.lock") }
 
