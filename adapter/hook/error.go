@@ -13,7 +13,7 @@ import (
 
 // Error says why a notice was not taken. It may be logged: nothing of the body or the URL is in it.
 type Error struct {
-	ID string // of the Notice
+	ID string // of the Notice; empty if it is malformed
 	// Permanent: the receiver will never take it (410 Gone: it asks for no more notices), or the notice is malformed.
 	// Everything else is temporary, 4xx too, since receivers are mended while notices wait.
 	Permanent bool

@@ -52,7 +52,7 @@ type Config struct {
 
 // Notice is one thing that happened.
 type Notice struct {
-	// ID is what the receiver knows a repetition by. Visible ASCII without dots, up to 200 characters.
+	// ID is what the receiver knows a repetition by: up to 200 letters, digits, _, - and colons.
 	ID string
 	// Type is what happened, in words with dots between: key.revoked.
 	Type string
@@ -116,7 +116,7 @@ func (s *Sender) Close() error {
 }
 
 var (
-	idForm   = regexp.MustCompile(`^[!-\-/-~]{1,200}$`) // visible ASCII, no dot: a dot divides what is signed
+	idForm   = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,200}$`) // no dot: it divides what is signed
 	typeForm = regexp.MustCompile(`^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$`)
 )
 
@@ -125,7 +125,11 @@ var (
 func (s *Sender) Send(ctx context.Context, n Notice) (answer string, err error) {
 	body, err := encode(n)
 	if err != nil {
-		return "", &Error{ID: n.ID, Permanent: true, Reason: err.Error()}
+		e := &Error{Permanent: true, Reason: err.Error()}
+		if idForm.MatchString(n.ID) {
+			e.ID = n.ID // one that is malformed is not repeated: anything may be in it
+		}
+		return "", e
 	}
 	calls := new(calls)
 	req, err := retryablehttp.NewRequestWithContext(withCalls(ctx, calls), http.MethodPost, s.url, body)
@@ -157,7 +161,7 @@ const maxResponse = 16 << 10
 func encode(n Notice) ([]byte, error) {
 	switch {
 	case !idForm.MatchString(n.ID):
-		return nil, errors.New("the notice's ID must be 1 to 200 visible ASCII characters without dots")
+		return nil, errors.New("the notice's ID must be 1 to 200 letters, digits, _, - and colons")
 	case !typeForm.MatchString(n.Type):
 		return nil, errors.New("the notice's type must be words of letters, digits and _ with dots between")
 	case n.At.IsZero():

@@ -48,10 +48,12 @@ var ownHeaders = map[string]bool{
 
 // compose renders a message. Its errors are the message's own fault and name no address.
 func (s *Sender) compose(m Message) (envelope, error) {
-	env := envelope{id: m.ID, from: s.from.Address}
+	env := envelope{from: s.from.Address}
+	// One that is refused is not repeated in the error either: it may be an address.
 	if len(m.ID) > 200 || !idForm.MatchString(m.ID) {
 		return env, errors.New("the message's ID must be up to 200 letters, digits, - and _, with single dots between")
 	}
+	env.id = m.ID
 	to, err := parseRecipient(m.To)
 	if err != nil {
 		return env, err

@@ -32,7 +32,7 @@ const (
 
 // Error says why a message was not sent, or is not known to be. It may be logged: no address is in it.
 type Error struct {
-	ID string // of the Message
+	ID string // of the Message; empty if it is malformed
 	// Permanent: this message will never be taken, do not try again.
 	Permanent bool
 	// Uncertain: the message was sent whole but no answer came. The recipient may have it; sent again, it has the

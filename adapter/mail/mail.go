@@ -121,7 +121,7 @@ func (s *Sender) GoString() string { return s.String() }
 func (s *Sender) Send(ctx context.Context, m Message) (answer string, err error) {
 	env, err := s.compose(m)
 	if err != nil {
-		return "", &Error{ID: m.ID, Permanent: true, Stage: StageMessage, Answer: err.Error()}
+		return "", &Error{ID: env.id, Permanent: true, Stage: StageMessage, Answer: err.Error()}
 	}
 	sendCtx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -48,6 +48,7 @@ type Server struct {
 	opts   Options
 	addr   string
 	smtp   *smtp.Server
+	lines  *lines
 	cert   *certificate // nil without TLS
 	done   chan struct{}
 	served sync.WaitGroup
@@ -66,11 +67,13 @@ func Start() *Server { return StartWith(Options{}) }
 func StartWith(opts Options) *Server {
 	s := &Server{opts: opts, done: make(chan struct{})}
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(fmt.Sprintf("smtptest: cannot listen on the loopback: %v", err))
 	}
-	s.addr = listener.Addr().String()
+	s.addr = tcp.Addr().String()
+	s.lines = &lines{Listener: tcp, open: make(map[net.Conn]bool)}
+	var listener net.Listener = s.lines
 
 	s.smtp = smtp.NewServer(smtp.BackendFunc(s.newSession))
 	s.smtp.Domain = "localhost"
@@ -122,6 +125,7 @@ func (s *Server) Close() {
 	s.once.Do(func() {
 		close(s.done)
 		_ = s.smtp.Close()
+		s.lines.cut()
 		s.served.Wait()
 	})
 }
