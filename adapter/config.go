@@ -1,0 +1,101 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/keytill/keytill/adapter/stripeapi"
+	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/inventory"
+)
+
+// Config is what a Shop needs. Pool, Keyset and Stripe are required.
+type Config struct {
+	// Pool is the database: PostgreSQL 15 or newer, migrated (see package migrations). A pooler in transaction mode may
+	// stand before it.
+	Pool   *pgxpool.Pool
+	Stripe Stripe
+	Keyset *inventory.Keyset // made by `keytill keyset new`, read by inventory.ParseKeyset
+	Policy fulfillment.Policy
+
+	Mail Mail // no mail unless set
+	Hook Hook // no hooks unless set
+
+	// Told is called in this process after an order has changed, at least once for each change, until it returns nil.
+	Told func(ctx context.Context, notice Notice) error
+
+	Workers int              // settles at once; 32 unless set
+	Now     func() time.Time // the clock; time.Now unless set
+	Logger  *slog.Logger     // slog.Default unless set
+}
+
+// Stripe is the account that is sold through.
+type Stripe struct {
+	APIKey         string   // sk_… or a restricted rk_…; its mode (test or live) is the shop's
+	WebhookSecrets []string // whsec_…: one for each endpoint, and during a rotation the old one too
+	URL            string   // another base URL than Stripe's, for a fake
+}
+
+// Mail says how buyers get their keys by e-mail.
+type Mail struct {
+	URL  string // smtp://user:pass@host:587 or smtps://…
+	From string // Shop <shop@example.com>
+}
+
+// Hook says where the storefront wants signed notices, by Standard Webhooks.
+type Hook struct {
+	URL     string
+	Secrets []string // whsec_…, the newest first
+}
+
+const defaultWorkers = 32
+
+// check validates what can be without the database, and fills in what was left out.
+func (c *Config) check() error {
+	var problems []error
+	if c.Pool == nil {
+		problems = append(problems, errors.New("adapter: Config.Pool is missing"))
+	}
+	if c.Keyset == nil {
+		problems = append(problems, errors.New("adapter: Config.Keyset is missing: make one with `keytill keyset new`"))
+	}
+	if _, err := stripeapi.Livemode(c.Stripe.APIKey); err != nil {
+		problems = append(problems, err)
+	}
+	if (c.Mail.URL == "") != (c.Mail.From == "") {
+		problems = append(problems, errors.New("mail needs both the URL of an SMTP server and a sender (From)"))
+	}
+	if c.Hook.URL == "" && len(c.Hook.Secrets) > 0 {
+		problems = append(problems, errors.New("there is a hook secret, and no hook URL"))
+	}
+	if c.Workers == 0 {
+		c.Workers = defaultWorkers
+	}
+	if c.Workers < 0 {
+		problems = append(problems, fmt.Errorf("%d workers: it must be more than none", c.Workers))
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return errors.Join(problems...)
+}
+
+// SplitList splits a comma-separated list of secrets, as the environment has them.
+func SplitList(list string) []string {
+	var parts []string
+	for part := range strings.SplitSeq(list, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}

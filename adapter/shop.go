@@ -1,0 +1,200 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/keytill/keytill/adapter/hook"
+	"github.com/keytill/keytill/adapter/mail"
+	"github.com/keytill/keytill/adapter/stripeapi"
+	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/jobs"
+	"github.com/keytill/keytill/inventory"
+	"github.com/keytill/keytill/migrations"
+	"github.com/keytill/keytill/webhooks"
+)
+
+// A Shop is keytill, ready to be mounted and run.
+type Shop struct {
+	config   Config
+	service  *fulfillment.Service
+	webhook  http.Handler
+	senders  map[fulfillment.Channel]fulfillment.Sender
+	mail     *mail.Sender
+	livemode bool
+}
+
+// New puts a Shop together. It checks the configuration, the schema and that the keyset is the database's, and calls
+// neither Stripe nor a mail server.
+func New(ctx context.Context, config Config) (*Shop, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	shop := &Shop{config: config, senders: make(map[fulfillment.Channel]fulfillment.Sender)}
+	shop.livemode, _ = stripeapi.Livemode(config.Stripe.APIKey)
+	if err := shop.makeSenders(); err != nil {
+		return nil, err
+	}
+	if err := shop.checkDatabase(ctx); err != nil {
+		return nil, err
+	}
+	inserter, err := jobs.NewInserter(config.Pool, config.Now, config.Logger)
+	if err != nil {
+		return nil, err
+	}
+	stripe, err := stripeapi.New(stripeapi.Config{Key: config.Stripe.APIKey, URL: config.Stripe.URL, Logger: config.Logger,
+		Account: func(ctx context.Context, merchant string) (string, error) {
+			return inventory.StripeAccount(ctx, config.Pool, merchant)
+		}})
+	if err != nil {
+		return nil, err
+	}
+	shop.service, err = fulfillment.New(fulfillment.Config{DB: config.Pool, Stripe: stripe, Jobs: inserter, Keyset: config.Keyset,
+		Policy: config.Policy, Now: config.Now, Logger: config.Logger})
+	if err != nil {
+		return nil, err
+	}
+	shop.webhook, err = shop.newWebhook(inserter)
+	if err != nil {
+		return nil, err
+	}
+	return shop, nil
+}
+
+func (s *Shop) makeSenders() error {
+	c := s.config
+	if c.Mail.URL != "" {
+		sender, err := mail.New(mail.Config{URL: c.Mail.URL, From: c.Mail.From, Now: c.Now})
+		if err != nil {
+			return fmt.Errorf("mail: %w", err)
+		}
+		s.mail = sender
+		s.senders[fulfillment.ChannelEmail] = emailSender{sender}
+	}
+	if c.Hook.URL != "" {
+		sender, err := hook.New(hook.Config{URL: c.Hook.URL, Secrets: c.Hook.Secrets, Logger: c.Logger, Now: c.Now})
+		if err != nil {
+			return fmt.Errorf("hook: %w", err)
+		}
+		s.senders[fulfillment.ChannelHook] = hookSender{sender}
+	}
+	if c.Told != nil {
+		s.senders[fulfillment.ChannelProcess] = processSender(c.Told)
+	}
+	return nil
+}
+
+func (s *Shop) checkDatabase(ctx context.Context) error {
+	pending, err := migrations.Pending(ctx, s.config.Pool)
+	if err != nil {
+		return err
+	}
+	if pending {
+		return errors.New("the database's schema is older than this version: run `keytill migrate`, or migrations.Up")
+	}
+	return inventory.CheckKeyset(ctx, s.config.Pool, s.config.Keyset)
+}
+
+func (s *Shop) newWebhook(inserter fulfillment.Jobs) (http.Handler, error) {
+	verifier, err := webhooks.NewVerifier(webhooks.VerifierConfig{Secrets: s.config.Stripe.WebhookSecrets, Now: s.config.Now})
+	if err != nil {
+		return nil, err
+	}
+	inbox, err := webhooks.NewStore(webhooks.StoreConfig{DB: s.config.Pool, Jobs: inserter, Livemode: s.livemode, Now: s.config.Now})
+	if err != nil {
+		return nil, err
+	}
+	return webhooks.NewHandler(webhooks.Config{Verifier: verifier, Inbox: inbox, Logger: s.config.Logger})
+}
+
+// Mount adds keytill's routes to a router: POST /webhooks/stripe, GET /healthz and GET /readyz.
+func (s *Shop) Mount(router chi.Router) {
+	router.Method(http.MethodPost, "/webhooks/stripe", s.webhook)
+	router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	router.Get("/readyz", s.ready)
+}
+
+// Handler is keytill's routes as a handler of its own, for routers other than chi's.
+func (s *Shop) Handler() http.Handler {
+	router := chi.NewRouter()
+	s.Mount(router)
+	return router
+}
+
+const readyTimeout = 2 * time.Second
+
+// ready answers whether this process can record an event, which is what it must be able to do.
+func (s *Shop) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	if err := s.config.Pool.Ping(ctx); err != nil {
+		s.config.Logger.WarnContext(ctx, "not ready: the database does not answer", "error", err)
+		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte("ready\n"))
+}
+
+// Settle brings an order of the default merchant to what Stripe says now and returns it: the thank-you page, and whoever
+// asks to check again. See fulfillment.Service.Settle.
+func (s *Shop) Settle(ctx context.Context, ref string) (fulfillment.Order, error) {
+	return s.SettleFor(ctx, inventory.DefaultMerchant, ref)
+}
+
+// SettleFor is Settle for another merchant.
+func (s *Shop) SettleFor(ctx context.Context, merchant, ref string) (fulfillment.Order, error) {
+	return s.service.Settle(ctx, merchant, ref)
+}
+
+// Service is the part that settles, for those who need more of it than a Shop offers.
+func (s *Shop) Service() *fulfillment.Service { return s.service }
+
+// stopTimeout is how long running jobs may take to end once Run's context has ended; then they are told to give up, and
+// another process does them.
+const stopTimeout = 8 * time.Second
+
+// Run works jobs and periodic work until ctx ends, and returns when they have stopped: running jobs end, or return to
+// the queue. Any number of processes may run on one database.
+func (s *Shop) Run(ctx context.Context) error {
+	if err := s.service.ServeChannels(ctx, s.channels()); err != nil {
+		return err
+	}
+	workers := river.NewWorkers()
+	s.service.AddWorkers(workers, s.senders)
+	runner, err := jobs.NewRunner(s.config.Pool, jobs.RunnerConfig{Workers: workers, Periodic: fulfillment.PeriodicJobs(),
+		Queues: s.queues(), Now: s.config.Now, Logger: s.config.Logger})
+	if err != nil {
+		return err
+	}
+	err = jobs.Run(ctx, runner, stopTimeout)
+	if s.mail != nil {
+		_ = s.mail.Close()
+	}
+	return err
+}
+
+func (s *Shop) channels() []fulfillment.Channel {
+	var channels []fulfillment.Channel
+	for _, c := range []fulfillment.Channel{fulfillment.ChannelEmail, fulfillment.ChannelHook, fulfillment.ChannelProcess} {
+		if s.senders[c] != nil {
+			channels = append(channels, c)
+		}
+	}
+	return channels
+}
+
+func (s *Shop) queues() map[string]river.QueueConfig {
+	return map[string]river.QueueConfig{
+		fulfillment.QueueSettle:  {MaxWorkers: s.config.Workers},
+		fulfillment.QueueStock:   {MaxWorkers: 4},
+		fulfillment.QueueEmail:   {MaxWorkers: 8},
+		fulfillment.QueueHook:    {MaxWorkers: 8},
+		fulfillment.QueueProcess: {MaxWorkers: 8},
+	}
+}

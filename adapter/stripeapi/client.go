@@ -1,0 +1,179 @@
+// Package stripeapi reads Stripe. It is the only place, beside the check of a webhook's signature, that knows
+// stripe-go, and it turns what it reads into fulfillment's own types.
+//
+//	Payment(ref) ──▶ resolve ref ──▶ session, intent, charge ─┐
+//	                                 line items, all pages   ─┼──▶ fulfillment.Payment
+//	                                 refunds, disputes, …    ─┘
+//
+// There is one layer of retries, go-retryablehttp's: stripe-go's own would multiply with it, sleeps without looking at
+// the context, and does not retry a 429.
+package stripeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/client"
+	"golang.org/x/time/rate"
+)
+
+// Config is what a Client needs.
+type Config struct {
+	Key    string // sk_… or rk_…
+	URL    string // another base URL than Stripe's, for a fake
+	Logger *slog.Logger
+
+	// Account finds the Connect account of a merchant, empty for the platform's own.
+	Account func(ctx context.Context, merchant string) (string, error)
+
+	// PerSecond bounds the calls for each account. Zero is somewhat below Stripe's limit of the key's mode, which other
+	// programs of the account share.
+	PerSecond float64
+}
+
+// Stripe allows 100 reads a second in live mode and 25 in test mode (docs.stripe.com/rate-limits).
+const (
+	livePerSecond = 80
+	testPerSecond = 20
+
+	attempts    = 5
+	minWait     = 200 * time.Millisecond
+	maxWait     = 5 * time.Second
+	callTimeout = 15 * time.Second // one attempt
+)
+
+// Client reads Stripe for all merchants.
+type Client struct {
+	api     *client.API
+	account func(ctx context.Context, merchant string) (string, error)
+}
+
+// Livemode reports whether a key is of live mode; an error says that it is no API key.
+func Livemode(key string) (bool, error) {
+	for _, kind := range []string{"sk", "rk"} {
+		if rest, ok := strings.CutPrefix(key, kind+"_live_"); ok && rest != "" {
+			return true, nil
+		}
+		if rest, ok := strings.CutPrefix(key, kind+"_test_"); ok && rest != "" {
+			return false, nil
+		}
+	}
+	if strings.HasPrefix(key, "pk_") {
+		return false, errors.New("the Stripe API key is a publishable one (pk_…): give a secret key (sk_…) or a restricted one (rk_…)")
+	}
+	return false, errors.New("the Stripe API key must begin with sk_live_, sk_test_, rk_live_ or rk_test_: copy it from the Stripe dashboard, Developers → API keys")
+}
+
+// New makes a Client. It makes no call.
+func New(c Config) (*Client, error) {
+	live, err := Livemode(c.Key)
+	if err != nil {
+		return nil, err
+	}
+	if c.Account == nil {
+		return nil, errors.New("stripeapi: Config needs Account")
+	}
+	if c.PerSecond == 0 {
+		c.PerSecond = testPerSecond
+		if live || c.URL != "" {
+			c.PerSecond = livePerSecond
+		}
+	}
+	retrying := retryablehttp.NewClient()
+	retrying.HTTPClient = &http.Client{
+		Transport: &limited{next: http.DefaultTransport.(*http.Transport).Clone(), perSecond: rate.Limit(c.PerSecond)},
+		Timeout:   callTimeout,
+	}
+	retrying.RetryMax = attempts - 1
+	retrying.RetryWaitMin, retrying.RetryWaitMax = minWait, maxWait
+	retrying.CheckRetry = checkRetry
+	retrying.Backoff = backoff
+	retrying.ErrorHandler = retryablehttp.PassthroughErrorHandler // keeps the answer, and so stripe-go's error
+	retrying.Logger = nil
+
+	backend := &stripe.BackendConfig{
+		HTTPClient:        retrying.StandardClient(),
+		MaxNetworkRetries: stripe.Int64(0),
+		EnableTelemetry:   stripe.Bool(false),
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // its debug level holds whole bodies
+	}
+	if c.URL != "" {
+		backend.URL = stripe.String(strings.TrimSuffix(c.URL, "/"))
+	}
+	api := client.New(c.Key, &stripe.Backends{API: stripe.GetBackendWithConfig(stripe.APIBackend, backend)})
+	return &Client{api: api, account: c.Account}, nil
+}
+
+// checkRetry says whether a call is worth another attempt: when nothing came back, when Stripe says so, and for the
+// statuses that pass by themselves. All of keytill's calls are reads.
+func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err != nil {
+		return true, nil
+	}
+	switch resp.Header.Get("Stripe-Should-Retry") {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	switch {
+	case resp.StatusCode == http.StatusConflict, resp.StatusCode == http.StatusTooManyRequests:
+		return true, nil
+	case resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented:
+		return true, nil
+	}
+	return false, nil
+}
+
+// backoff honours Retry-After up to the longest wait: a job that waits longer belongs back into its queue.
+func backoff(minimum, maximum time.Duration, attempt int, resp *http.Response) time.Duration {
+	if resp != nil {
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+			return min(time.Duration(seconds)*time.Second, maximum)
+		}
+	}
+	return retryablehttp.LinearJitterBackoff(minimum, min(minimum*4, maximum), attempt, nil)
+}
+
+// limited bounds the calls a second for each account, so that keytill stays below Stripe's limit by itself.
+type limited struct {
+	next      http.RoundTripper
+	perSecond rate.Limit
+
+	mu       sync.Mutex
+	limiters map[string]*rate.Limiter
+}
+
+// RoundTrip waits for its turn, or for the end of the context.
+func (l *limited) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := l.limiter(req.Header.Get("Stripe-Account")).Wait(req.Context()); err != nil {
+		return nil, fmt.Errorf("wait below Stripe's rate limit: %w", err)
+	}
+	return l.next.RoundTrip(req)
+}
+
+func (l *limited) limiter(account string) *rate.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limiters == nil {
+		l.limiters = make(map[string]*rate.Limiter)
+	}
+	limiter := l.limiters[account]
+	if limiter == nil {
+		limiter = rate.NewLimiter(l.perSecond, max(1, int(l.perSecond)))
+		l.limiters[account] = limiter
+	}
+	return limiter
+}
