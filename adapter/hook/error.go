@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Error says why a notice was not taken. It may be logged: nothing of the body or the URL is in it.
+// Error says why a notice was not taken. It may be logged: nothing of the body is in it, and of the URL only
+// the host.
 type Error struct {
 	ID string // of the Notice; empty if it is malformed
 	// Permanent: the receiver will never take it (410 Gone: it asks for no more notices), or the notice is malformed.
@@ -58,7 +59,8 @@ func failure(ctx context.Context, id string, attempts int, resp *http.Response, 
 		if errors.As(err, &withURL) {
 			err = withURL.Err
 		}
-		e.Reason = err.Error()
+		// What is no HTTP is quoted by net/http.
+		e.Reason = fmt.Sprintf("%.200s", err)
 	default:
 		e.Status = resp.StatusCode
 		e.Permanent = resp.StatusCode == http.StatusGone

@@ -9,8 +9,8 @@
 //	{"type":"fulfillment.completed","timestamp":"2026-01-02T15:04:05Z","data":{…}}
 //
 // Send tries three times within seconds, for a receiver that just restarts. Trying for hours is the work of the job
-// that calls it, which hears from *Error whether that can help. Neither bodies nor URLs are in errors or logs: keys
-// may be in the one, a token in the other.
+// that calls it, which hears from *Error whether that can help. No body is in errors or logs, and of the URL no more
+// than the host: keys may be in the one, a token in the other.
 package hook
 
 import (
@@ -131,8 +131,8 @@ func (s *Sender) Send(ctx context.Context, n Notice) (answer string, err error) 
 		}
 		return "", e
 	}
-	calls := new(calls)
-	req, err := retryablehttp.NewRequestWithContext(withCalls(ctx, calls), http.MethodPost, s.url, body)
+	counted := new(calls)
+	req, err := retryablehttp.NewRequestWithContext(withCalls(ctx, counted), http.MethodPost, s.url, body)
 	if err != nil {
 		return "", &Error{ID: n.ID, Permanent: true, Reason: "the request cannot be made"}
 	}
@@ -151,7 +151,7 @@ func (s *Sender) Send(ctx context.Context, n Notice) (answer string, err error) 
 		_, _ = io.CopyN(io.Discard, resp.Body, maxResponse)
 		return status(resp.StatusCode), nil
 	}
-	return "", failure(ctx, n.ID, calls.made, resp, err, s.now())
+	return "", failure(ctx, n.ID, counted.made, resp, err, s.now())
 }
 
 // maxResponse is how much of an answer is read, and thrown away.

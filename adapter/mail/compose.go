@@ -31,8 +31,13 @@ const (
 	maxLine      = 998
 )
 
-// maxSubject keeps a subject, even one long word of it, within a line.
-const maxSubject = 250
+// What is cut, in characters, so that even one long word fits into a line however it is encoded. Whoever made the name
+// too long, the key must arrive.
+const (
+	maxSubject  = 250
+	maxName     = 100
+	maxFileName = 60
+)
 
 // idForm is an RFC 5322 dot-atom.
 var idForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*$")
@@ -58,7 +63,7 @@ func (s *Sender) compose(m Message) (envelope, error) {
 	if err != nil {
 		return env, err
 	}
-	to.Name = oneLine(m.ToName)
+	to.Name = shorten(oneLine(m.ToName), maxName)
 	env.to, env.utf8 = to.Address, !isASCII(to.Address)
 
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
@@ -169,7 +174,7 @@ func fileName(name string) string {
 	if name == "" {
 		return "attachment"
 	}
-	return shorten(name, 100)
+	return shorten(name, maxFileName)
 }
 
 // oneLine makes text fit for a header: whatever could end the line, and every run of white space, becomes one space.

@@ -2,6 +2,7 @@ package mail
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/mail"
@@ -59,7 +60,11 @@ func (e *Error) Error() string {
 	if e.Code != 0 {
 		code = fmt.Sprintf("%d ", e.Code)
 	}
-	return fmt.Sprintf("mail %q not sent (%s, %s): %s%s", e.ID, e.Stage, kind, code, e.Answer)
+	id := ""
+	if e.ID != "" {
+		id = fmt.Sprintf(" %q", e.ID)
+	}
+	return fmt.Sprintf("mail%s not sent (%s, %s): %s%s", id, e.Stage, kind, code, e.Answer)
 }
 
 // Unwrap is the error of the caller's context if that ended the sending, else nil: what go-mail and net return may
@@ -75,6 +80,8 @@ func (s *Sender) failure(ctx, sendCtx context.Context, env envelope, stage Stage
 		e.Code = answer.Code
 		e.Answer = clean(answer.Msg, env.to)
 		e.Permanent = permanent(stage, answer.Code)
+		// Neither yes nor no, as far as RFC 5321 goes.
+		e.Uncertain = stage == StageAnswer && answer.Code < 400
 	case errors.Is(err, errNeedsUTF8):
 		e.Permanent = true
 		e.Answer = err.Error()
@@ -88,6 +95,10 @@ func (s *Sender) failure(ctx, sendCtx context.Context, env envelope, stage Stage
 	default:
 		e.Answer = clean(err.Error(), env.to)
 		e.Uncertain = stage == StageAnswer
+		var certificate *tls.CertificateVerificationError
+		if errors.As(err, &certificate) && s.server.loopback {
+			e.Answer += " (append ?tls=none to the SMTP URL if this is a relay on this machine)"
+		}
 	}
 	return e
 }
@@ -117,11 +128,14 @@ const maxAnswer = 300
 
 // clean makes a server's words fit for a log line: one line, no addresses, not endless.
 func clean(text, to string) string {
-	if to != "" {
-		// The recipient first and literally: the pattern does not know quoted local parts.
-		text = strings.NewReplacer(to, "(address)", bracketed(to), "(address)").Replace(text)
+	if strings.Contains(text, "@") {
+		if to != "" {
+			// The recipient first and literally: the pattern does not know local parts that are quoted.
+			quoted := strings.Trim(bracketed(to), "<>")
+			text = strings.NewReplacer(quoted, "(address)", to, "(address)").Replace(text)
+		}
+		text = addressForm.ReplaceAllString(text, "(address)")
 	}
-	text = addressForm.ReplaceAllString(text, "(address)")
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

@@ -262,22 +262,16 @@ func TestNamesAndSubjectsCannotAddHeaders(t *testing.T) {
 		"x\r\nBcc: thief@example.net", "x\nBcc: thief@example.net", "x\rBcc: thief@example.net",
 		"x\r\n\r\n<b>body</b>", "x\" <thief@example.net>, \"y", "x\u2028Bcc: thief@example.net", "ü\r\nBcc: thief@example.net",
 		"x\x00y", "\xff\xfe\r\n.\r\nMAIL FROM:<>", strings.Repeat("x", 5000), strings.Repeat(" \t", 300) + "\r\n \r\nx",
-		strings.Repeat("ü", 5000), "=?utf-8?q?=0D=0ABcc:_thief?=",
+		strings.Repeat("ü", 5000),
+		strings.Repeat("🔑", 5000), "=?utf-8?q?=0D=0ABcc:_thief?=",
 	}
 	for i, text := range evil {
-		if len(text) > 1000 && i >= 0 {
-			// A name this long is cut by whoever keeps names; here it must only do no harm.
-			text = text[:1000]
-		}
 		m := message(fmt.Sprintf("d-%d", i))
 		m.Subject, m.ToName = text, text
-		m.Headers = map[string]string{"X-Product": text}
+		m.Headers = map[string]string{"X-Product": shorten(text, 500)}
 		m.Attachments = []Attachment{{Name: text, Data: []byte("x")}}
 		if _, err := s.Send(t.Context(), m); err != nil {
-			var e *Error
-			if !errors.As(err, &e) || e.Stage != StageMessage {
-				t.Errorf("%.40q: %v", text, err)
-			}
+			t.Errorf("%.40q: %v", text, err)
 			continue
 		}
 		got := srv.Messages()
@@ -343,7 +337,7 @@ func TestHostileAnswersAreCleaned(t *testing.T) {
 		strings.Repeat("long ", 200):                   strings.Repeat("long ", 60)[:299] + "…",
 		"5.1.1 caf\xe9":                                "5.1.1 caf?",
 	} {
-		if got := clean(in, "\"odd name\"@example.com"); got != want {
+		if got := clean(in, "odd name@example.com"); got != want {
 			t.Errorf("clean(%.60q) = %q, want %q", in, got, want)
 		}
 	}
