@@ -70,7 +70,7 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 func (s *Shop) makeSenders() error {
 	c := s.config
 	if c.Mail.URL != "" {
-		sender, err := mail.New(mail.Config{URL: c.Mail.URL, From: c.Mail.From, Now: c.Now})
+		sender, err := mail.New(mail.Config{URL: c.Mail.URL, From: c.Mail.From, Timeout: mailTimeout, Now: c.Now})
 		if err != nil {
 			return fmt.Errorf("mail: %w", err)
 		}
@@ -154,6 +154,9 @@ func (s *Shop) SettleFor(ctx context.Context, merchant, ref string) (fulfillment
 
 // Service is the part that settles, for those who need more of it than a Shop offers.
 func (s *Shop) Service() *fulfillment.Service { return s.service }
+
+// mailTimeout bounds one mail; it is well below the time that a job may take.
+const mailTimeout = 45 * time.Second
 
 // stopTimeout is how long running jobs may take to end once Run's context has ended; then they are told to give up, and
 // another process does them.

@@ -1,0 +1,292 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/keytill/keytill/internal/pg"
+	"github.com/keytill/keytill/inventory"
+)
+
+func (c *command) merchant() *cobra.Command {
+	var account string
+	add := &cobra.Command{
+		Use:   "add ID --account acct_…",
+		Short: "Add a merchant that sells through a Connect account",
+		Args:  args("a merchant's ID"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if !strings.HasPrefix(account, "acct_") {
+				return usage("name the merchant's Connect account: --account acct_…")
+			}
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				if err := inventory.AddMerchant(ctx, op.pool, given[0], account, c.Now()); err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Stdout, "Merchant %s sells through %s.\n", given[0], account)
+				return nil
+			})
+		},
+	}
+	add.Flags().StringVar(&account, "account", "", "the Connect account (acct_…)")
+	return group("merchant", "Merchants of a Connect platform", add)
+}
+
+// with opens what a command needs, runs it, and closes it.
+func (c *command) with(ctx context.Context, run func(ctx context.Context, op *operator) error) error {
+	op, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer op.close()
+	return run(ctx, op)
+}
+
+func (c *command) pool() *cobra.Command {
+	return group("pool", "Pools: the shelves that keys lie on", c.poolCreate(), c.poolMap(), c.poolList())
+}
+
+func (c *command) poolCreate() *cobra.Command {
+	var (
+		name, shortage, release string
+		pendingSupply           int64
+	)
+	cmd := &cobra.Command{
+		Use:     "create SKU",
+		Short:   "Make a pool",
+		Example: "  keytill pool create editor --name 'Photo Editor 3'",
+		Args:    args("a SKU"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			pool := inventory.Pool{Merchant: c.settings.merchant, SKU: given[0], Name: name, Shortage: inventory.Shortage(shortage), CreatedAt: c.Now()}
+			if shortage != string(inventory.Wait) && shortage != string(inventory.Fail) {
+				return usage("--shortage is wait (a paid unit waits for stock) or fail (it fails and asks for a person), not %q", shortage)
+			}
+			if cmd.Flags().Changed("pending-supply") {
+				if pendingSupply < 0 {
+					return usage("--pending-supply is how many units may be sold ahead, not %d", pendingSupply)
+				}
+				pool.PendingSupply = &pendingSupply
+			}
+			if release != "" {
+				at, err := time.Parse(time.RFC3339, release)
+				if err != nil {
+					return usage("--release is a time like 2027-01-31T12:00:00Z, not %q", release)
+				}
+				pool.ReleaseAt = &at
+			}
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				err := pg.InTx(ctx, op.pool, func(tx pgx.Tx) (err error) {
+					pool, err = inventory.CreatePool(ctx, tx, pool)
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				return c.show(map[string]any{"sku": pool.SKU, "name": pool.Name}, func(w io.Writer) {
+					fmt.Fprintf(w, "Pool %s is made. Next: `keytill pool map %s --price price_…` and `keytill import %s FILE`.\n", pool.SKU, pool.SKU, pool.SKU)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what a buyer reads; the SKU unless set")
+	cmd.Flags().StringVar(&shortage, "shortage", "wait", "what a paid unit does without stock: wait or fail")
+	cmd.Flags().Int64Var(&pendingSupply, "pending-supply", 0, "how many units may be sold ahead; any number unless set")
+	cmd.Flags().StringVar(&release, "release", "", "announce nothing to buyers before this time (RFC 3339)")
+	return cmd
+}
+
+func (c *command) poolMap() *cobra.Command {
+	var (
+		price, product string
+		perUnit        int
+		noKeys         bool
+	)
+	cmd := &cobra.Command{
+		Use:   "map SKU --price P | --product P",
+		Short: "Say what a Stripe price or product hands out",
+		Long: "Says that a Stripe price or product hands out keys of a pool. Orders that waited for it are settled. With --no-keys\n" +
+			"and no SKU, the price is passed over silently: shipping, say.",
+		Example: "  keytill pool map editor --price price_1Abc\n  keytill pool map duo --product prod_9 --per-unit 2\n  keytill pool map --no-keys --price price_shipping",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			item := price + product
+			switch {
+			case (price == "") == (product == ""):
+				return usage("name one of --price and --product")
+			case noKeys == (len(given) == 1):
+				return usage("name a SKU, or say --no-keys")
+			}
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				var pool *inventory.Pool
+				if !noKeys {
+					found, err := inventory.PoolBySKU(ctx, op.pool, op.merchant, given[0])
+					if err != nil {
+						return err
+					}
+					pool = &found
+				}
+				if err := op.service.Map(ctx, op.merchant, item, pool, perUnit); err != nil {
+					return err
+				}
+				return c.show(map[string]any{"item": item, "per_unit": perUnit, "no_keys": noKeys}, func(w io.Writer) {
+					if noKeys {
+						fmt.Fprintf(w, "%s hands out no keys.\n", item)
+						return
+					}
+					fmt.Fprintf(w, "%s hands out %s of %s a unit.\n", item, plural(perUnit, "key"), pool.SKU)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&price, "price", "", "a Stripe price (price_…)")
+	cmd.Flags().StringVar(&product, "product", "", "a Stripe product (prod_…), for all its prices")
+	cmd.Flags().IntVar(&perUnit, "per-unit", 1, "keys for each unit of quantity")
+	cmd.Flags().BoolVar(&noKeys, "no-keys", false, "no keys here")
+	return cmd
+}
+
+// poolRow is a pool as it is listed.
+type poolRow struct {
+	SKU      string   `json:"sku"`
+	Name     string   `json:"name"`
+	Shortage string   `json:"shortage"`
+	Items    []string `json:"items"`
+}
+
+func (c *command) poolList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the pools and what maps to them",
+		Args:  args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				rows, err := poolRows(ctx, op)
+				if err != nil {
+					return err
+				}
+				return c.show(rows, func(w io.Writer) {
+					if len(rows) == 0 {
+						fmt.Fprintln(w, "There are no pools yet: `keytill pool create SKU` makes one.")
+						return
+					}
+					table(w, "SKU\tNAME\tSHORTAGE\tSOLD AS", func(row func(string, ...any)) {
+						for _, r := range rows {
+							row("%s\t%s\t%s\t%s", r.SKU, r.Name, r.Shortage, dash(strings.Join(r.Items, ", ")))
+						}
+					})
+				})
+			})
+		},
+	}
+}
+
+func poolRows(ctx context.Context, op *operator) ([]poolRow, error) {
+	pools, err := inventory.Pools(ctx, op.pool, op.merchant)
+	if err != nil {
+		return nil, err
+	}
+	items, err := inventory.Items(ctx, op.pool, op.merchant)
+	if err != nil {
+		return nil, err
+	}
+	byPool := make(map[int64][]string)
+	for _, it := range items {
+		if it.PoolID == nil {
+			continue
+		}
+		name := it.Item
+		if it.PerUnit > 1 {
+			name = fmt.Sprintf("%s (%d keys)", it.Item, it.PerUnit)
+		}
+		byPool[*it.PoolID] = append(byPool[*it.PoolID], name)
+	}
+	rows := make([]poolRow, len(pools))
+	for i, p := range pools {
+		rows[i] = poolRow{SKU: p.SKU, Name: p.Name, Shortage: string(p.Shortage), Items: byPool[p.ID]}
+	}
+	return rows, nil
+}
+
+// stockRow is a pool's counts as they are listed.
+type stockRow struct {
+	SKU    string           `json:"sku"`
+	Counts inventory.Counts `json:"counts"`
+}
+
+func (c *command) stock() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stock [SKU]",
+		Short: "Count the keys by state",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				rows, err := stockRows(ctx, op, given)
+				if err != nil {
+					return err
+				}
+				return c.show(rows, func(w io.Writer) { printStock(w, rows) })
+			})
+		},
+	}
+}
+
+func stockRows(ctx context.Context, op *operator, given []string) ([]stockRow, error) {
+	pools, err := inventory.Pools(ctx, op.pool, op.merchant)
+	if err != nil {
+		return nil, err
+	}
+	if len(given) == 1 {
+		pool, err := inventory.PoolBySKU(ctx, op.pool, op.merchant, given[0])
+		if err != nil {
+			return nil, err
+		}
+		pools = []inventory.Pool{pool}
+	}
+	counts, err := inventory.Stock(ctx, op.pool, op.merchant, 0)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]stockRow, len(pools))
+	for i, p := range pools {
+		rows[i] = stockRow{SKU: p.SKU, Counts: counts[p.ID]}
+		if rows[i].Counts == nil {
+			rows[i].Counts = inventory.Counts{}
+		}
+	}
+	return rows, nil
+}
+
+// printStock prints the states that occur, and always what is available and allocated.
+func printStock(w io.Writer, rows []stockRow) {
+	if len(rows) == 0 {
+		fmt.Fprintln(w, "There are no pools yet: `keytill pool create SKU` makes one.")
+		return
+	}
+	seen := map[inventory.State]bool{inventory.Available: true, inventory.Allocated: true}
+	for _, r := range rows {
+		for state := range maps.Keys(r.Counts) {
+			seen[state] = true
+		}
+	}
+	states := slices.DeleteFunc(slices.Clone(inventory.States), func(s inventory.State) bool { return !seen[s] })
+	head := "SKU"
+	for _, state := range states {
+		head += "\t" + strings.ToUpper(string(state))
+	}
+	table(w, head, func(row func(string, ...any)) {
+		for _, r := range rows {
+			line := r.SKU
+			for _, state := range states {
+				line += fmt.Sprintf("\t%d", r.Counts[state])
+			}
+			row("%s", line)
+		}
+	})
+}

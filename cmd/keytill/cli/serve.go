@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keytill/keytill/adapter"
+	"github.com/keytill/keytill/inventory"
+	"github.com/keytill/keytill/migrations"
+)
+
+func (c *command) serve() *cobra.Command {
+	var noMigrate bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon: webhook, workers, deliveries",
+		Long: "Runs the daemon until it is told to stop (SIGTERM, Ctrl-C): Stripe posts to /webhooks/stripe, /healthz and\n" +
+			"/readyz say how it is. Open requests and running jobs end first, within ten seconds.",
+		Example: "  KEYTILL_STRIPE_API_KEY=sk_test_… KEYTILL_STRIPE_WEBHOOK_SECRETS=whsec_… keytill serve",
+		Args:    args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.runServe(cmd.Context(), !noMigrate)
+		},
+	}
+	cmd.Flags().BoolVar(&noMigrate, "no-migrate", false, "do not bring the schema up to date first")
+	return cmd
+}
+
+func (c *command) runServe(ctx context.Context, migrate bool) error {
+	logger, err := c.logger()
+	if err != nil {
+		return err
+	}
+	if err := c.checkServe(); err != nil {
+		return err
+	}
+	db, err := c.openDatabase(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	if migrate {
+		if err := migrations.Up(ctx, db.pool); err != nil {
+			return err
+		}
+	}
+	keyset, err := c.loadKeyset(ctx)
+	if err != nil {
+		return err
+	}
+	shop, err := c.newShop(ctx, db, keyset, logger)
+	if err != nil {
+		return err
+	}
+	return c.listenAndRun(ctx, shop, db, logger)
+}
+
+// checkServe says what is missing before anything is started.
+func (c *command) checkServe() error {
+	if c.settings.stripeKey == "" {
+		return errors.New("no Stripe API key: set KEYTILL_STRIPE_API_KEY to a secret (sk_…) or restricted (rk_…) key from the Stripe dashboard, Developers → API keys")
+	}
+	if len(adapter.SplitList(c.settings.stripeSecrets)) == 0 {
+		return errors.New("no webhook secret: set KEYTILL_STRIPE_WEBHOOK_SECRETS to the signing secret (whsec_…) of the endpoint in the Stripe dashboard, Developers → Webhooks")
+	}
+	return nil
+}
+
+func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.Keyset, logger *slog.Logger) (*adapter.Shop, error) {
+	s := c.settings
+	return adapter.New(ctx, adapter.Config{
+		Pool:   db.pool,
+		Keyset: keyset,
+		Stripe: adapter.Stripe{APIKey: s.stripeKey, WebhookSecrets: adapter.SplitList(s.stripeSecrets), URL: s.stripeURL},
+		Mail:   adapter.Mail{URL: s.smtpURL, From: s.mailFrom},
+		Hook:   adapter.Hook{URL: s.hookURL, Secrets: adapter.SplitList(s.hookSecret)},
+		Now:    c.Now,
+		Logger: logger,
+	})
+}
+
+// Limits of the HTTP server, against clients that are slow on purpose or by accident.
+const (
+	readHeaderTimeout = 10 * time.Second
+	requestTimeout    = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeader         = 64 << 10
+	shutdownTimeout   = 10 * time.Second
+)
+
+// listenAndRun serves HTTP and works jobs until ctx ends or one of them fails. The listener closes first, so that no
+// request comes in that nobody ends; jobs stop at the same time.
+func (c *command) listenAndRun(ctx context.Context, shop *adapter.Shop, db *database, logger *slog.Logger) error {
+	listener, err := net.Listen("tcp", c.settings.listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; choose another address with KEYTILL_LISTEN", c.settings.listen, err)
+	}
+	server := &http.Server{Handler: shop.Handler(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: requestTimeout,
+		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	logger.InfoContext(ctx, "keytill is up", "webhook", "http://"+listener.Addr().String()+"/webhooks/stripe", "embedded_database", db.server != nil)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return shop.Run(ctx) })
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve HTTP: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		return server.Shutdown(stop)
+	})
+	if db.server != nil {
+		group.Go(func() error {
+			select {
+			case <-db.server.Done():
+				return errors.New("the embedded PostgreSQL has ended; its log is postgres.log in the data directory")
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}
+	err = group.Wait()
+	logger.InfoContext(context.WithoutCancel(ctx), "keytill has stopped")
+	return err
+}
+
+func (c *command) migrate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database's schema up to this version",
+		Args:  args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := c.logger()
+			if err != nil {
+				return err
+			}
+			db, err := c.openDatabase(cmd.Context(), logger)
+			if err != nil {
+				return err
+			}
+			defer db.close()
+			pending, err := migrations.Pending(cmd.Context(), db.pool)
+			if err != nil {
+				return err
+			}
+			if err := migrations.Up(cmd.Context(), db.pool); err != nil {
+				return err
+			}
+			if pending {
+				fmt.Fprintln(c.Stdout, "The schema is up to date now.")
+			} else {
+				fmt.Fprintln(c.Stdout, "The schema was up to date already.")
+			}
+			return nil
+		},
+	}
+}
+
+func (c *command) keyset() *cobra.Command {
+	return group("keyset", "Make the keysets that encrypt keys", &cobra.Command{
+		Use:   "new",
+		Short: "Print a new keyset",
+		Long: "Prints a new keyset. Who has it reads every key of the database, and without it nobody does: keep a copy, apart\n" +
+			"from the database's backups.",
+		Example: "  keytill keyset new > keyset.json && export KEYTILL_KEYSET_FILE=keyset.json",
+		Args:    args(),
+		RunE: func(*cobra.Command, []string) error {
+			keyset, err := inventory.NewKeyset()
+			if err != nil {
+				return err
+			}
+			text, err := keyset.Marshal()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.Stdout, "%s\n", text)
+			return nil
+		},
+	})
+}

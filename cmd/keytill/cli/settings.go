@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/keytill/keytill/inventory"
+)
+
+// settings are what flags and environment say, a flag before the variable of its name.
+type settings struct {
+	databaseURL   string
+	dataDir       string
+	stripeKey     string
+	stripeSecrets string
+	stripeURL     string
+	keyset        string
+	keysetFile    string
+	listen        string
+	smtpURL       string
+	mailFrom      string
+	hookURL       string
+	hookSecret    string
+	logLevel      string
+	merchant      string
+	json          bool
+}
+
+// variable is a setting that the environment can hold.
+type variable struct {
+	flag, fallback, help string
+	value                *string
+}
+
+func (s *settings) variables() []variable {
+	return []variable{
+		{"database-url", "", "PostgreSQL 15 or newer; without one, an embedded PostgreSQL in --data-dir", &s.databaseURL},
+		{"stripe-api-key", "", "sk_… or a restricted rk_…; its mode (test or live) is the daemon's", &s.stripeKey},
+		{"stripe-webhook-secrets", "", "whsec_…, several separated by commas", &s.stripeSecrets},
+		{"stripe-api-url", "", "another base URL than Stripe's, for a fake", &s.stripeURL},
+		{"keyset", "", "the encryption and fingerprint keysets, as printed by: keytill keyset new", &s.keyset},
+		{"keyset-file", "", "a file that holds them", &s.keysetFile},
+		{"listen", "127.0.0.1:8080", "address of everything HTTP", &s.listen},
+		{"smtp-url", "", "smtp://user:pass@host:587; without one, no mail", &s.smtpURL},
+		{"mail-from", "", "sender of mails: Shop <shop@example.com>", &s.mailFrom},
+		{"hook-url", "", "where the storefront wants signed notices; without one, none", &s.hookURL},
+		{"hook-secret", "", "whsec_… that signs them, during a rotation new,old", &s.hookSecret},
+		{"log", "info", "debug, info, warn or error", &s.logLevel},
+	}
+}
+
+// secrets are settings whose value is not shown as a default in the help.
+var secrets = map[string]bool{"database-url": true, "stripe-api-key": true, "stripe-webhook-secrets": true, "keyset": true,
+	"smtp-url": true, "hook-url": true, "hook-secret": true}
+
+// register makes the flags. What the environment holds is their default.
+func (s *settings) register(flags *pflag.FlagSet, getenv func(string) string) {
+	for _, v := range s.variables() {
+		name := "KEYTILL_" + strings.ToUpper(strings.ReplaceAll(v.flag, "-", "_"))
+		value := getenv(name)
+		if value == "" {
+			value = v.fallback
+		}
+		flags.StringVar(v.value, v.flag, value, v.help+" ("+name+")")
+		if secrets[v.flag] {
+			flags.Lookup(v.flag).DefValue = ""
+		}
+	}
+	flags.StringVar(&s.dataDir, "data-dir", "keytill-data", "directory of the embedded PostgreSQL and its keyset")
+	flags.StringVar(&s.merchant, "merchant", inventory.DefaultMerchant, "whose stock and orders")
+	flags.BoolVar(&s.json, "json", false, "print JSON")
+	flags.SortFlags = false
+}
+
+// logger writes text to a terminal and JSON elsewhere.
+func (c *command) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.settings.logLevel)); err != nil {
+		return nil, usage("the log level %q is none: use debug, info, warn or error", c.settings.logLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if isTerminal(c.Stderr) {
+		return slog.New(slog.NewTextHandler(c.Stderr, options)), nil
+	}
+	return slog.New(slog.NewJSONHandler(c.Stderr, options)), nil
+}
+
+// isTerminal reports whether a writer or reader is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+const keysetFileName = "keyset.json"
+
+// loadKeyset reads the keyset that the settings name. Beside an embedded database it is made on the first start.
+func (c *command) loadKeyset(_ context.Context) (*inventory.Keyset, error) {
+	s := c.settings
+	switch {
+	case s.keyset != "" && s.keysetFile != "":
+		return nil, usage("both a keyset and a keyset file are given: unset KEYTILL_KEYSET or KEYTILL_KEYSET_FILE")
+	case s.keyset != "":
+		return inventory.ParseKeyset([]byte(s.keyset))
+	case s.keysetFile != "":
+		return readKeyset(c.path(s.keysetFile))
+	case s.databaseURL != "":
+		return nil, errors.New("no keyset: make one with `keytill keyset new > keyset.json`, keep a copy apart from the database's backup, and set KEYTILL_KEYSET_FILE=keyset.json")
+	}
+	name := filepath.Join(c.path(s.dataDir), keysetFileName)
+	keyset, err := readKeyset(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeKeyset(name)
+	}
+	return keyset, err
+}
+
+func readKeyset(name string) (*inventory.Keyset, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the keyset: %w", err)
+	}
+	keyset, err := inventory.ParseKeyset(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return keyset, nil
+}
+
+// makeKeyset writes a new keyset, for its owner's eyes only. Of two first starts, one makes it and both use it.
+func makeKeyset(name string) (*inventory.Keyset, error) {
+	keyset, err := inventory.NewKeyset()
+	if err != nil {
+		return nil, err
+	}
+	text, err := keyset.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(name), keysetFileName)
+	if err != nil {
+		return nil, fmt.Errorf("write the keyset: %w", err)
+	}
+	defer os.Remove(temporary.Name())
+	_, err = temporary.Write(append(text, '\n'))
+	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return nil, fmt.Errorf("write the keyset: %w", err)
+	}
+	if err := os.Link(temporary.Name(), name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("write the keyset: %w", err)
+	}
+	return readKeyset(name)
+}
