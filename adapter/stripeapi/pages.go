@@ -12,8 +12,8 @@ const pageSize = 100
 
 // Errors of a list that contradicts itself. stripe-go's own iteration panics on the first and never ends on the second.
 var (
-	errEmptyPage    = errors.New("Stripe says that there is more, and gives an empty page")
-	errRepeatedPage = errors.New("Stripe gives the same page again")
+	errEmptyPage    = errors.New("a list of Stripe's says that there is more, and gives an empty page")
+	errRepeatedPage = errors.New("a list of Stripe's gives the same page again")
 )
 
 // A page is one page of a list.

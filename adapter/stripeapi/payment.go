@@ -42,13 +42,10 @@ func (c *Client) Payment(ctx context.Context, merchant, ref string) (fulfillment
 	return r.intent(intent)
 }
 
-func (r reading) params(expand ...string) stripe.Params {
+func (r reading) params() stripe.Params {
 	p := stripe.Params{Context: r.ctx}
 	if r.account != "" {
 		p.StripeAccount = stripe.String(r.account)
-	}
-	for _, e := range expand {
-		p.Expand = append(p.Expand, stripe.String(e))
 	}
 	return p
 }
@@ -128,8 +125,8 @@ func (r reading) sessionOf(intent string) (string, error) {
 }
 
 func (r reading) session(id string) (fulfillment.Payment, error) {
-	session, err := r.api.CheckoutSessions.Get(id, &stripe.CheckoutSessionParams{Params: r.params("line_items", "payment_intent.latest_charge",
-		"payment_intent.review")})
+	session, err := r.api.CheckoutSessions.Get(id, &stripe.CheckoutSessionParams{Params: r.params(),
+		Expand: stripe.StringSlice([]string{"line_items", "payment_intent.latest_charge", "payment_intent.review"})})
 	if err != nil {
 		return fulfillment.Payment{}, translate(err, id)
 	}
@@ -149,7 +146,8 @@ func (r reading) session(id string) (fulfillment.Payment, error) {
 }
 
 func (r reading) intent(id string) (fulfillment.Payment, error) {
-	pi, err := r.api.PaymentIntents.Get(id, &stripe.PaymentIntentParams{Params: r.params("latest_charge", "review")})
+	pi, err := r.api.PaymentIntents.Get(id, &stripe.PaymentIntentParams{Params: r.params(),
+		Expand: stripe.StringSlice([]string{"latest_charge", "review"})})
 	if err != nil {
 		return fulfillment.Payment{}, translate(err, id)
 	}

@@ -117,7 +117,7 @@ func (s *Server) follow(pi *object, said Fields) {
 	if _, moved := said["status"]; !moved && pi.get("latest_charge") != nil && !received {
 		return
 	}
-	charge := map[string]any{}
+	var charge map[string]any
 	switch pi.str("status") {
 	case "succeeded":
 		derive("amount_received", amount)
