@@ -29,6 +29,7 @@ const (
 	KeySuspended         NoticeType = "key.suspended"
 	KeyRevoked           NoticeType = "key.revoked"
 	KeyRestored          NoticeType = "key.restored"
+	KeyReplaced          NoticeType = "key.replaced"
 
 	// KeysReady is the buyer's mail: units of the order have got their keys.
 	KeysReady NoticeType = "keys.ready"

@@ -54,8 +54,9 @@ type claimWanted struct {
 	units []*unitChange
 }
 
-// makePlan compares what each unit has with what it deserves.
-func makePlan(p Payment, lines []line, answers map[string]string, policy Policy) plan {
+// makePlan compares what each unit has with what it deserves. With retry, units that failed for want of stock are as if
+// they had never been tried.
+func makePlan(p Payment, lines []line, answers map[string]string, policy Policy, retry bool) plan {
 	items := make([]Item, len(lines))
 	for i, l := range lines {
 		items[i] = Item{Line: l.Line}
@@ -69,7 +70,11 @@ func makePlan(p Payment, lines []line, answers map[string]string, policy Policy)
 		made.units = append(made.units, l.units...)
 		targets := assign(made.verdict.Lines[i], l.units, l.perUnit)
 		for n, u := range l.units {
-			step, next := converge(u, targets[n])
+			now := u
+			if retry && u.state == UnitFailed {
+				now.state = UnitPending
+			}
+			step, next := converge(now, targets[n])
 			if step == stay {
 				continue
 			}

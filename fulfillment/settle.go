@@ -34,6 +34,7 @@ type cause struct {
 	ref      string // any id of the payment
 	event    string // the event that pointed at it, if one did
 	actor    string
+	retry    bool // failed units are tried again
 }
 
 const actorSettle = "settle"
@@ -122,7 +123,7 @@ func (a *application) run(ctx context.Context, tx pgx.Tx) error {
 	case !a.order.exists && !a.placed():
 		return a.writeNothing(ctx, tx)
 	}
-	a.plan = makePlan(a.payment, a.lines, a.order.answers, a.policy)
+	a.plan = makePlan(a.payment, a.lines, a.order.answers, a.policy, a.retry)
 	if err := a.writeOrder(ctx, tx); err != nil {
 		return err
 	}

@@ -287,6 +287,3 @@ CREATE TABLE keytill.findings (
 );
 CREATE UNIQUE INDEX findings_open ON keytill.findings (merchant_id, kind, subject) WHERE closed_at IS NULL;
 CREATE INDEX findings_order ON keytill.findings (merchant_id, order_id) WHERE closed_at IS NULL;
-
--- +goose Down
-DROP SCHEMA keytill CASCADE;

@@ -33,7 +33,7 @@ var files embed.FS
 const lockUp = `SELECT pg_advisory_xact_lock(hashtextextended('keytill.migrations', 0))`
 
 // Up brings the database to the newest schema. It may run in any number of processes at once, and is quick when there
-// is nothing to do.
+// is nothing to do. There is no way back but DROP SCHEMA keytill CASCADE, which leaves nothing.
 func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := checkServer(ctx, pool); err != nil {
 		return err
@@ -42,12 +42,29 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil || !pending {
 		return err
 	}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	own, err := ownPool(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return pgx.BeginFunc(ctx, own, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockUp); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
-		return up(ctx, pool)
+		return up(ctx, own)
 	})
+}
+
+// ownPool connects like the caller's pool. With connections of that one, those who wait for the lock could take all
+// that its holder needs.
+func ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := pool.Config()
+	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, 2 // the lock's, and the migration's
+	own, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open connections to migrate on: %w", err)
+	}
+	return own, nil
 }
 
 func up(ctx context.Context, pool *pgxpool.Pool) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,16 +14,20 @@ import (
 )
 
 func (c *command) order() *cobra.Command {
-	return group("order", "Orders: what a buyer bought and has", c.orderShow(), c.orderSettle())
+	return group("order", "Orders: what a buyer bought and has", c.orderShow(), c.orderSettle(), c.orderRetry(), c.orderResend())
 }
 
 func (c *command) orderShow() *cobra.Command {
-	var key string
+	var (
+		key, reason string
+		reveal      bool
+	)
 	cmd := &cobra.Command{
 		Use:   "show (cs_… | pi_… | ch_… | re_… | e-mail | --key KEY)",
 		Short: "Find orders by whatever the buyer holds",
 		Example: "  keytill order show buyer@example.com\n" +
-			"  keytill order show ch_3Abc",
+			"  keytill order show ch_3Abc\n" +
+			"  keytill order show cs_live_a1 --reveal --reason 'ticket 12'",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if (key == "") == (len(given) == 0) {
@@ -36,19 +41,66 @@ func (c *command) orderShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.show(orders, func(w io.Writer) {
+				keys, err := c.reveal(ctx, op, orders, reveal, reason)
+				if err != nil {
+					return err
+				}
+				return c.show(shownOrders(orders, keys), func(w io.Writer) {
 					for i, o := range orders {
 						if i > 0 {
 							fmt.Fprintln(w)
 						}
-						printOrder(w, o)
+						printOrder(w, o, keys)
 					}
 				})
 			})
 		},
 	}
 	cmd.Flags().StringVar(&key, "key", "", "find by a key's text")
+	cmd.Flags().BoolVar(&reveal, "reveal", false, "show the keys, which the audit notes")
+	cmd.Flags().StringVar(&reason, "reason", "", "why the keys are shown")
 	return cmd
+}
+
+// reveal decrypts the orders' keys where that is asked for.
+func (c *command) reveal(ctx context.Context, op *operator, orders []fulfillment.Order, reveal bool, reason string) (map[int64]string, error) {
+	if !reveal {
+		return nil, nil
+	}
+	if reason == "" {
+		return nil, usage("say why the keys are shown: --reason 'ticket 12'. The audit keeps it")
+	}
+	keys := make(map[int64]string)
+	for _, o := range orders {
+		texts, err := op.service.Reveal(ctx, op.merchant, o, fulfillment.Person{Name: actor(), Reason: reason})
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(keys, texts)
+	}
+	return keys, nil
+}
+
+// shownOrder is an order as JSON, with its keys where they are revealed.
+type shownOrder struct {
+	fulfillment.Order
+	Keys map[int64]string `json:"keys,omitempty"` // by key_id
+}
+
+func shownOrders(orders []fulfillment.Order, keys map[int64]string) []shownOrder {
+	shown := make([]shownOrder, len(orders))
+	for i, o := range orders {
+		shown[i] = shownOrder{Order: o}
+		for _, id := range o.KeyIDs(fulfillment.UnitStates...) {
+			if text, ok := keys[id]; ok {
+				if shown[i].Keys == nil {
+					shown[i].Keys = make(map[int64]string)
+				}
+				shown[i].Keys[id] = text
+			}
+		}
+	}
+	return shown
 }
 
 func findOrders(ctx context.Context, op *operator, given []string, key string) ([]fulfillment.Order, error) {
@@ -69,13 +121,54 @@ func (c *command) orderSettle() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.show(order, func(w io.Writer) { printOrder(w, order) })
+				return c.show(order, func(w io.Writer) { printOrder(w, order, nil) })
 			})
 		},
 	}
 }
 
-func printOrder(w io.Writer, o fulfillment.Order) {
+func (c *command) orderRetry() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retry ID",
+		Short: "Try an order's failed units again",
+		Args:  args("an id of the order's payment"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				order, err := op.service.Retry(ctx, op.merchant, given[0], fulfillment.Person{Name: actor()})
+				if err != nil {
+					return err
+				}
+				return c.show(order, func(w io.Writer) { printOrder(w, order, nil) })
+			})
+		},
+	}
+}
+
+func (c *command) orderResend() *cobra.Command {
+	var to, reason string
+	cmd := &cobra.Command{
+		Use:   "resend ID",
+		Short: "Mail an order's keys again",
+		Long: "Mails an order's keys again, to its own address or to another one. Suspended and revoked keys are not in it. The\n" +
+			"audit notes it.",
+		Example: "  keytill order resend cs_live_a1 --to right@example.com",
+		Args:    args("an id of the order's payment"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
+				if err := op.service.Resend(ctx, op.merchant, given[0], to, fulfillment.Person{Name: actor(), Reason: reason}); err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Stdout, "The daemon sends the keys of %s again.\n", given[0])
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "another address than the order's")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	return cmd
+}
+
+func printOrder(w io.Writer, o fulfillment.Order, keys map[int64]string) {
 	fmt.Fprintf(w, "Order %s\n", o.ID)
 	table(w, fmt.Sprintf("  payment\t%s, %s of %s%s", o.Payment, amount(o.Captured, o.Currency), amount(o.Total, o.Currency), refunded(o)), func(row func(string, ...any)) {
 		row("  ids\t%s", dash(strings.TrimSpace(o.PaymentIntent+" "+o.Charge)))
@@ -90,7 +183,7 @@ func printOrder(w io.Writer, o fulfillment.Order) {
 				row("  %s\t%s\t-\t-\t-\t-", l.ID, dash(l.SKU))
 			}
 			for _, u := range l.Units {
-				row("  %s\t%s\t%d\t%s\t%s\t%s", l.ID, dash(l.SKU), u.Unit, unitState(u), maskedKey(u.KeyID), day(u.ChangedAt))
+				row("  %s\t%s\t%d\t%s\t%s\t%s", l.ID, dash(l.SKU), u.Unit, unitState(u), keyText(u.KeyID, keys), day(u.ChangedAt))
 			}
 		}
 	})
@@ -103,10 +196,13 @@ func unitState(u fulfillment.OrderUnit) string {
 	return string(u.State)
 }
 
-// maskedKey names a key without showing it.
-func maskedKey(id int64) string {
+// keyText is a key where it is revealed; else it names the key without showing it.
+func keyText(id int64, keys map[int64]string) string {
 	if id == 0 {
 		return "-"
+	}
+	if text, ok := keys[id]; ok {
+		return text
 	}
 	return fmt.Sprintf("#%d ••••", id)
 }

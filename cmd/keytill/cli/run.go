@@ -89,7 +89,7 @@ func (c *command) root() *cobra.Command {
 	})
 	c.settings.register(root.PersistentFlags(), c.Getenv)
 	root.AddCommand(c.demo(), c.serve(), c.migrate(), c.keyset(), c.merchant(), c.pool(), c.importKeys(), c.stock(), c.order(),
-		c.findings(), c.doctor())
+		c.key(), c.refund(), c.findings(), c.audit(), c.doctor())
 	return root
 }
 
