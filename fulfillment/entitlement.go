@@ -1,6 +1,10 @@
 package fulfillment
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // PaymentState is the money's side of an order.
 type PaymentState string
@@ -43,6 +47,8 @@ type Share struct {
 	Revoked   int64 // nothing any more
 }
 
+func (s Share) quantity() int64 { return s.Pending + s.Due + s.Suspended + s.Revoked }
+
 // Questions are what a person must look at before the order is as it should be.
 type Questions []Question
 
@@ -53,14 +59,23 @@ type Question struct {
 	Detail  string
 }
 
+// ask adds a question in its place, so that the order of Stripe's lists shows nowhere. What comes twice, such as a
+// dispute on two pages of a list, is asked once.
 func (q *Questions) ask(kind FindingKind, subject, format string, args ...any) {
-	*q = append(*q, Question{kind, subject, fmt.Sprintf(format, args...)})
+	asked := Question{kind, subject, fmt.Sprintf(format, args...)}
+	i, found := slices.BinarySearchFunc(*q, asked, func(a, b Question) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
+	})
+	if !found {
+		*q = slices.Insert(*q, i, asked)
+	}
 }
 
 // Entitle is the rule book: from the truth about a payment to what each unit deserves. It is pure, total and
 // deterministic; the order of the lists in the payment does not matter. answers are a person's attributions of refunds,
 // by refund id, in the form of a refund's own keytill_lines, or "none" for a refund that takes no key.
 func Entitle(p Payment, items []Item, answers map[string]string, policy Policy) Verdict {
+	items = sane(items)
 	v := Verdict{Payment: Pending, Lines: make([]Share, len(items))}
 	if !paid(p, &v.Questions) {
 		if closed(p) {
@@ -108,8 +123,17 @@ func Entitle(p Payment, items []Item, answers map[string]string, policy Policy) 
 	return v
 }
 
-// paid reports whether the order's money is there, all of it. Neither "unpaid" nor a failed first try is final: a bank
-// debit, a voucher, a capture or a second card may still pay.
+// sane are the items without numbers below zero. Stripe sends none; the arithmetic of shares would multiply them.
+func sane(items []Item) []Item {
+	items = slices.Clone(items)
+	for i := range items {
+		items[i].Quantity, items[i].Amount = max(0, items[i].Quantity), max(0, items[i].Amount)
+	}
+	return items
+}
+
+// paid reports whether the order's money came, all of it, whatever became of it since. Neither "unpaid" nor a failed
+// first try is final: a bank debit, a voucher, a capture or a second card may still pay.
 func paid(p Payment, questions *Questions) bool {
 	captured := p.Intent != nil && p.Intent.Status == "succeeded"
 	if s := p.Session; s != nil && s.Status == "complete" && s.PaymentStatus == "no_payment_required" {
@@ -121,7 +145,8 @@ func paid(p Payment, questions *Questions) bool {
 	if p.Intent == nil {
 		return true
 	}
-	if total := total(p); p.Intent.Captured < total {
+	// What was captured for too little and has all gone back needs nobody's attention any more: it is a refunded order.
+	if total := total(p); p.Intent.Captured < total && !p.allGivenBack() {
 		questions.ask(AmountMismatch, p.OrderID(), "%d %s were captured of the order's %d: capture the rest, or refund it",
 			p.Intent.Captured, p.Intent.Currency, total)
 		return false
@@ -138,8 +163,11 @@ func total(p Payment) int64 {
 	return p.Intent.Amount
 }
 
-// closed reports whether an unpaid payment has come to its end, as far as Stripe knows today.
+// closed reports whether a payment has come to its end with nothing paid, as far as Stripe knows today.
 func closed(p Payment) bool {
+	if p.Intent != nil && p.Intent.Captured > 0 {
+		return false
+	}
 	if p.Session != nil && p.Session.Status == "expired" {
 		return true
 	}

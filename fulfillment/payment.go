@@ -1,6 +1,7 @@
 package fulfillment
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,16 +192,17 @@ func parseMentions(list string) []mention {
 	return mentions
 }
 
-// refundsInOrder are the refunds that count, oldest first: failed and canceled ones are as if they had never been.
+// refundsInOrder are the refunds that count, oldest first: failed and canceled ones are as if they had never been, and
+// one that came on two pages of a list is one.
 func (p Payment) refundsInOrder() []Refund {
-	refunds := slices.DeleteFunc(slices.Clone(p.Refunds), func(r Refund) bool {
-		return r.Status == "failed" || r.Status == "canceled"
-	})
+	refunds := slices.Clone(p.Refunds)
 	slices.SortFunc(refunds, func(a, b Refund) int {
-		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Status, b.Status))
 	})
+	refunds = slices.CompactFunc(refunds, func(a, b Refund) bool { return a.ID == b.ID })
+	refunds = slices.DeleteFunc(refunds, func(r Refund) bool {
+		return r.Status == "failed" || r.Status == "canceled" || r.Amount <= 0
+	})
+	slices.SortStableFunc(refunds, func(a, b Refund) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	return refunds
 }

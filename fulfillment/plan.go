@@ -22,12 +22,20 @@ type line struct {
 // maxUnits bounds the keys of one line, so that a quantity typed wrong cannot empty a database's memory.
 const maxUnits = 100_000
 
+// keys are how many keys the line may get, in whole units of quantity.
+func (l *line) keys() int {
+	return int(min(l.Quantity, l.most())) * l.perUnit
+}
+
+// most is the largest quantity that a line gets keys for.
+func (l *line) most() int64 { return int64(maxUnits / l.perUnit) }
+
 // pad gives a mapped line a unit for each key it may get; those without a row have no state.
 func (l *line) pad() {
 	if l.pool == nil {
 		return
 	}
-	for n := len(l.units); n < int(min(l.Quantity*int64(l.perUnit), maxUnits)); n++ {
+	for n := len(l.units); n < l.keys(); n++ {
 		l.units = append(l.units, unit{line: l.ID, number: n + 1, pool: l.pool.ID})
 	}
 }
@@ -67,6 +75,10 @@ func makePlan(p Payment, lines []line, answers map[string]string, policy Policy,
 	made := plan{verdict: Entitle(p, items, answers, policy)}
 	wanted := make(map[int64]*claimWanted)
 	for i, l := range lines {
+		if due := made.verdict.Lines[i].Due; l.pool != nil && due > l.most() {
+			made.verdict.ask(Shortage, l.ID, "line %s is due %d units, and keytill hands out keys for %d of one line: refund the rest",
+				l.ID, due, l.most())
+		}
 		made.units = append(made.units, l.units...)
 		targets := assign(made.verdict.Lines[i], l.units, l.perUnit)
 		for n, u := range l.units {

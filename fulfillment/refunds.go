@@ -1,41 +1,61 @@
 package fulfillment
 
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
 // losses are what refunds take of each line, in units of quantity.
 type losses struct {
-	revoked   []int64 // by refunds that succeeded
-	suspended []int64 // by refunds that are on their way
-	sum       int64   // what was given back for good
-	whole     bool    // all that was captured was given back for good
+	revoked   []int64 // for money that has gone back
+	suspended []int64 // for money that is on its way back
+	sum       int64   // what has gone back
+	whole     bool    // all that was captured has gone back
 }
 
-// refundLosses works out what refunds take. The ones that succeeded revoke; those that are pending suspend what they
-// would take on top. Refund ids are the unit of account: the answer comes from all of them, each time anew.
+// refundLosses works out what refunds take: those that succeeded revoke, those that are pending suspend. Refund ids are
+// the unit of account: the answer comes from all of them, each time anew, from the oldest to the newest:
+//
+//  1. A refund that names its lines, or for which a person did, takes those.
+//  2. The sum of the others takes what it fits: of a one-line order, as many units as it pays for; of several lines, the
+//     one combination of units whose amounts make the sum, if there is exactly one and it holds what was taken before.
+//  3. What fits nothing takes nothing, and is for a person to say.
+//  4. All that was captured is refunded: every unit, whatever the refunds name.
 func refundLosses(p Payment, items []Item, answers map[string]string, questions *Questions) losses {
-	var settled, counted []Refund
+	a := newAttribution(items, p.Intent == nil || p.Session == nil || p.Session.Currency == p.Intent.Currency)
+	var coming int64
 	for _, r := range p.refundsInOrder() {
 		switch r.Status {
-		case "succeeded":
-			settled, counted = append(settled, r), append(counted, r)
-		case "pending", "requires_action":
-			counted = append(counted, r)
+		case "succeeded", "pending", "requires_action":
+			lines, answered := answers[r.ID]
+			if !answered {
+				lines = r.Lines
+			}
+			a.add(r, lines)
+			coming = plus(coming, r.Amount)
 		default:
 			questions.ask(UnknownStatus, r.ID, "refund %s has the status %q, which keytill does not know", r.ID, r.Status)
 		}
 	}
 
-	l := losses{sum: sumOf(settled)}
-	l.whole = l.sum > 0 && l.sum >= p.captured()
-	gone := attribute(p, items, settled, answers)
-	total := attribute(p, items, counted, answers)
-	l.revoked = gone.taken(items)
-	l.suspended = total.taken(items)
-	for i := range items {
-		l.suspended[i] = max(0, l.suspended[i]-l.revoked[i])
+	l := losses{revoked: make([]int64, len(items)), suspended: make([]int64, len(items)), sum: p.givenBack(), whole: p.allGivenBack()}
+	everything := coming > 0 && coming >= p.captured()
+	for i, it := range items {
+		revoked, taken := a.gone(i), a.taken(i)
+		if everything {
+			taken = it.Quantity
+		}
+		if l.whole {
+			revoked = it.Quantity
+		}
+		l.revoked[i], l.suspended[i] = revoked, taken-revoked
 	}
-	if rest := total.unexplained; rest > 0 {
+	if open := a.open(); len(open) > 0 && !everything {
 		questions.ask(UnattributedRefund, p.OrderID(),
-			"refunds of %d %s do not say which keys they are for: `keytill refund attribute re_… --lines li_…[:N]` does, or --lines none",
-			rest, p.Intent.Currency)
+			"it is not clear which keys these refunds are for: %s; `keytill refund attribute %s --lines li_…[:N]` says it, or --lines none",
+			strings.Join(open, ", "), open[0])
 	}
 	return l
 }
@@ -47,139 +67,183 @@ func (p Payment) captured() int64 {
 	return p.Intent.Captured
 }
 
-func sumOf(refunds []Refund) (sum int64) {
-	for _, r := range refunds {
-		sum += r.Amount
+// givenBack is what has gone back to the buyer for good.
+func (p Payment) givenBack() (sum int64) {
+	for _, r := range p.refundsInOrder() {
+		if r.Status == "succeeded" {
+			sum = plus(sum, r.Amount)
+		}
 	}
 	return sum
 }
 
-// An attribution says which units a list of refunds takes, and what of them it cannot explain.
+func (p Payment) allGivenBack() bool {
+	sum := p.givenBack()
+	return sum > 0 && sum >= p.captured()
+}
+
+// An attribution says which units refunds take. It takes them one by one, so that a newer refund never gives back what
+// an older one took; and by all that may yet succeed, so that success takes no other units than the prospect of it did.
 type attribution struct {
-	named       []int64 // by line: what refunds name themselves, or a person named for them
-	fitted      []int64 // by line: what the sum of the others fits
-	unexplained int64   // the sum of the others, where it fits nothing more
+	items        []Item
+	sameCurrency bool     // the lines' amounts and the refunds' can be compared
+	named        tally    // what refunds name themselves, or a person named for them
+	fitted       tally    // what the sum of the others fits
+	others       int64    // that sum
+	unfitted     []Refund // those of the others that came since the sum last fitted
+	misnamed     []Refund // those with a name among others that no line has
+	refunded     int64    // by all refunds but those that are said to take no key
+	budget       int      // steps left for all searches
 }
 
-func (a attribution) taken(items []Item) []int64 {
-	taken := make([]int64, len(items))
-	for i, it := range items {
-		taken[i] = min(it.Quantity, a.named[i]+a.fitted[i])
-	}
-	return taken
+// A tally counts units by line.
+type tally struct {
+	all  []int64
+	gone []int64 // of those, what refunds that have succeeded take
 }
 
-// attribute goes through the refunds from the oldest to the newest, so that one more refund never gives a unit back:
-//
-//  1. All that was captured is refunded: every unit.
-//  2. A refund that names its lines, or for which a person did, takes those.
-//  3. The sum of the others takes what it fits: of a one-line order, as many units as it pays for; of several lines, the
-//     one combination of units whose amounts make the sum, if there is exactly one and it holds what was taken before.
-//  4. What fits nothing takes nothing, and is for a person to say.
-func attribute(p Payment, items []Item, refunds []Refund, answers map[string]string) attribution {
-	a := attribution{named: make([]int64, len(items)), fitted: make([]int64, len(items))}
-	if sum := sumOf(refunds); sum > 0 && sum >= p.captured() {
-		for i, it := range items {
-			a.named[i] = it.Quantity
-		}
-		return a
-	}
-	comparable := p.Session == nil || p.Session.Currency == p.Intent.Currency
-	var unnamed, refunded int64
-	for _, r := range refunds {
-		list, answered := answers[r.ID]
-		if !answered {
-			list = r.Lines
-		}
-		if list == noLines {
-			continue
-		}
-		refunded += r.Amount
-		if !a.name(items, r, list) {
-			unnamed += r.Amount
-		}
-		if unnamed == 0 || !comparable {
-			a.unexplained = unnamed
-			continue
-		}
-		fit, ok := fitting(items, a.named, a.fitted, unnamed)
-		if ok {
-			a.fitted, a.unexplained = fit, 0
-		} else {
-			a.unexplained = unnamed - worth(items, a.fitted)
-		}
-	}
-	// Where the named units are worth all that was given back, nothing is left to ask.
-	if comparable && worth(items, a.named) >= refunded {
-		a.unexplained = 0
-	}
-	return a
+func newAttribution(items []Item, sameCurrency bool) *attribution {
+	counts := func() tally { return tally{all: make([]int64, len(items)), gone: make([]int64, len(items))} }
+	return &attribution{items: items, sameCurrency: sameCurrency, named: counts(), fitted: counts(), budget: searchBudget}
 }
 
-// noLines is a person's answer for a refund that takes no key: goodwill, shipping, a discount given later.
+// taken is how many of a line's units refunds take, and gone how many of them for good.
+func (a *attribution) taken(i int) int64 {
+	return min(a.items[i].Quantity, plus(a.named.all[i], a.fitted.all[i]))
+}
+
+func (a *attribution) gone(i int) int64 {
+	return min(a.items[i].Quantity, plus(a.named.gone[i], a.fitted.gone[i]))
+}
+
+// noLines is the answer for a refund that takes no key: goodwill, shipping, a discount given later.
 const noLines = "none"
 
-// name takes the units that a refund's list names, and reports whether it named any. A part without a quantity means
-// the units the refund pays for where it stands alone, else one.
-func (a *attribution) name(items []Item, r Refund, list string) bool {
-	parts := parseMentions(list)
-	named := false
+func (a *attribution) add(r Refund, lines string) {
+	if strings.TrimSpace(lines) == noLines {
+		return
+	}
+	a.refunded = plus(a.refunded, r.Amount)
+	if !a.name(r, parseMentions(lines)) {
+		a.others = plus(a.others, r.Amount)
+		a.unfitted = append(a.unfitted, r)
+	}
+	if len(a.unfitted) > 0 && a.sameCurrency {
+		a.fit()
+	}
+}
+
+// name takes the units that a refund's list names, and reports whether it named any.
+func (a *attribution) name(r Refund, parts []mention) bool {
+	unknown := 0
 	for _, part := range parts {
+		lines := a.linesCalled(part.name)
+		if len(lines) == 0 {
+			unknown++
+			continue
+		}
 		quantity := part.quantity
-		for i, it := range items {
-			if it.ID != part.name && it.Price != part.name && it.Product != part.name && it.SKU != part.name {
-				continue
-			}
-			named = true
-			if quantity == 0 {
-				quantity = 1
-				if len(parts) == 1 && !it.Unpriced && it.Amount > 0 {
-					quantity = max(1, r.Amount*it.Quantity/it.Amount)
-				}
-			}
-			take := min(quantity, it.Quantity-a.named[i])
-			a.named[i] += take
-			quantity -= take
-			if quantity == 0 {
-				break
+		if quantity == 0 {
+			quantity = 1
+			if len(parts) == 1 {
+				quantity = a.paidFor(r, lines[0])
 			}
 		}
+		a.take(a.named.all, lines, quantity)
+		if r.Status == "succeeded" {
+			a.take(a.named.gone, lines, quantity)
+		}
 	}
-	return named
+	if 0 < unknown && unknown < len(parts) {
+		a.misnamed = append(a.misnamed, r)
+	}
+	return unknown < len(parts)
 }
 
-// worth is the amount of n units of each line.
-func worth(items []Item, units []int64) (sum int64) {
-	for i, it := range items {
-		if units[i] > 0 && it.Quantity > 0 && !it.Unpriced {
-			sum += it.Amount * units[i] / it.Quantity
+// linesCalled are the lines that a name means: two lines can hold one price.
+func (a *attribution) linesCalled(name string) (lines []int) {
+	for i, it := range a.items {
+		if name == it.ID || name == it.Price || name == it.Product || name == it.SKU {
+			lines = append(lines, i)
 		}
 	}
-	return sum
+	return lines
 }
 
-// fitting finds the one combination of units, out of those no refund names, that is worth the sum and holds what an
-// earlier sum took. It reports false where there is none or more than one.
-func fitting(items []Item, named, before []int64, sum int64) ([]int64, bool) {
-	for _, it := range items {
-		if it.Unpriced {
-			return nil, false
+// paidFor is what a refund that names one line and no quantity means: the units it pays for in full, and at least one.
+func (a *attribution) paidFor(r Refund, line int) int64 {
+	it := a.items[line]
+	if !a.sameCurrency || it.Unpriced || it.Amount == 0 {
+		return 1
+	}
+	units, _ := portion(r.Amount, it.Quantity, it.Amount)
+	return max(1, units)
+}
+
+// take counts a quantity of the lines, of the first as far as it goes.
+func (a *attribution) take(counts []int64, lines []int, quantity int64) {
+	for _, i := range lines {
+		n := min(quantity, a.items[i].Quantity-counts[i])
+		counts[i] += n
+		quantity -= n
+	}
+}
+
+// fit takes what the sum of the refunds that name nothing fits, if it fits in one way only.
+func (a *attribution) fit() {
+	units, ok := a.combination()
+	if !ok {
+		return
+	}
+	settled := !slices.ContainsFunc(a.unfitted, func(r Refund) bool { return r.Status != "succeeded" })
+	for i, n := range units {
+		if settled {
+			a.fitted.gone[i] += n - a.fitted.all[i]
+		}
+		a.fitted.all[i] = n
+	}
+	a.unfitted = nil
+}
+
+// open are the ids of the refunds that a person must look at. Where the units that are taken are worth all that was
+// given back, nothing is left to ask.
+func (a *attribution) open() (ids []string) {
+	var worth int64
+	for i, it := range a.items {
+		if n := a.taken(i); n > 0 && !it.Unpriced && a.sameCurrency {
+			amount, _ := portion(it.Amount, n, it.Quantity)
+			worth = plus(worth, amount)
 		}
 	}
-	s := search{items: items, named: named, dead: make(map[reached]bool), budget: searchBudget}
-	fit, ways := s.from(0, sum)
+	if worth >= a.refunded && a.sameCurrency {
+		return nil
+	}
+	for _, r := range slices.Concat(a.unfitted, a.misnamed) {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// combination finds the one combination of units, out of those no refund names, that is worth the sum of the others and
+// holds what an earlier sum took. It reports false where there is none or more than one.
+func (a *attribution) combination() ([]int64, bool) {
+	if slices.ContainsFunc(a.items, func(it Item) bool { return it.Unpriced }) {
+		return nil, false
+	}
+	s := search{items: a.items, named: a.named.all, dead: make(map[reached]bool), budget: &a.budget}
+	units, ways := s.from(0, a.others)
 	if ways != 1 {
 		return nil, false
 	}
-	for i := range items {
-		if fit[i] < before[i] {
+	for i, n := range a.fitted.all {
+		if units[i] < n {
 			return nil, false
 		}
 	}
-	return fit, true
+	return units, true
 }
 
-// searchBudget bounds the work for one sum. An order with so many combinations fits in more than one way in practice,
+// searchBudget bounds the work for one order. An order with so many combinations fits in more than one way in practice,
 // and a person is asked.
 const searchBudget = 200_000
 
@@ -188,7 +252,7 @@ type search struct {
 	items  []Item
 	named  []int64
 	dead   map[reached]bool // sums that cannot be made from a line on
-	budget int
+	budget *int
 }
 
 type reached struct {
@@ -209,11 +273,11 @@ func (s *search) from(line int, sum int64) ([]int64, int) {
 	}
 	var found []int64
 	for n := int64(0); n <= s.items[line].Quantity-s.named[line]; n++ {
-		if s.budget--; s.budget < 0 {
+		if *s.budget--; *s.budget < 0 {
 			return nil, 2
 		}
 		value, whole := s.items[line].value(n)
-		if value > sum || n > 0 && value == 0 {
+		if value > sum || n > 0 && s.items[line].Amount == 0 {
 			break // units without a price make no sum, so no sum takes them
 		}
 		if !whole {
@@ -241,5 +305,27 @@ func (it Item) value(n int64) (int64, bool) {
 	if n == 0 {
 		return 0, true
 	}
-	return it.Amount * n / it.Quantity, it.Amount*n%it.Quantity == 0
+	return portion(it.Amount, n, it.Quantity)
+}
+
+// portion is a·b÷c rounded down, and whether nothing was lost by that. The product of an amount and a quantity may be
+// larger than an int64. None of the three is negative, and c is not 0.
+func portion(a, b, c int64) (int64, bool) {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	if high >= uint64(c) {
+		return math.MaxInt64, false
+	}
+	quotient, rest := bits.Div64(high, low, uint64(c))
+	if quotient > math.MaxInt64 {
+		return math.MaxInt64, false
+	}
+	return int64(quotient), rest == 0
+}
+
+// plus adds two numbers of which none is negative, and stops at the largest.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }

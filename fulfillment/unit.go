@@ -54,15 +54,14 @@ const (
 func assign(share Share, units []unit, perUnit int) []deserved {
 	groups := make([]group, 0, len(units)/perUnit)
 	for start := 0; start+perUnit <= len(units); start += perUnit {
-		groups = append(groups, group{number: start / perUnit, loss: lossRank(units[start : start+perUnit])})
+		groups = append(groups, groupOf(start/perUnit, units[start:start+perUnit]))
 	}
-	slices.SortFunc(groups, func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.number, a.number))
-	})
+	slices.SortFunc(groups, group.compare)
+	beyond := max(0, share.quantity()-int64(len(groups))) // of a line too large to get all its keys, these lose first
 	targets := make([]deserved, len(units))
 	for i, g := range groups {
 		target := deservesKey
-		switch n := int64(i); {
+		switch n := int64(i) + beyond; {
 		case n < share.Revoked:
 			target = deservesNothing
 		case n < share.Revoked+share.Suspended:
@@ -77,24 +76,41 @@ func assign(share Share, units []unit, perUnit int) []deserved {
 	return targets
 }
 
+// group is a unit of quantity: the units that get its keys.
 type group struct {
 	number int
-	loss   int // the smaller, the earlier it loses
+	lost   loss // the most that one of its units has lost
+	keys   int
 }
 
-func lossRank(units []unit) int {
-	rank := 3
+type loss int
+
+const (
+	lostForGood loss = iota
+	lostForNow
+	lostNothing
+)
+
+func groupOf(number int, units []unit) group {
+	g := group{number: number, lost: lostNothing}
 	for _, u := range units {
-		switch {
-		case u.state == UnitRevoked:
-			rank = min(rank, 0)
-		case u.state == UnitSuspended:
-			rank = min(rank, 1)
-		case u.key == 0 && u.state != "":
-			rank = min(rank, 2)
+		switch u.state {
+		case UnitRevoked:
+			g.lost = min(g.lost, lostForGood)
+		case UnitSuspended:
+			g.lost = min(g.lost, lostForNow)
+		}
+		if u.key != 0 {
+			g.keys++
 		}
 	}
-	return rank
+	return g
+}
+
+// compare puts first what loses first. The same order holds among those that have lost already, so that the one that
+// lost last is the first to be restored.
+func (g group) compare(other group) int {
+	return cmp.Or(cmp.Compare(g.lost, other.lost), cmp.Compare(g.keys, other.keys), cmp.Compare(other.number, g.number))
 }
 
 // step is what converging one unit takes.
