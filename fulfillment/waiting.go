@@ -166,6 +166,12 @@ func (s *Service) Import(ctx context.Context, imp inventory.Import) (report inve
 		if err != nil || imp.DryRun {
 			return err
 		}
+		if report.Batch != 0 {
+			act := Act{At: imp.At, Actor: imp.Actor, Action: "import", Subject: fmt.Sprintf("batch %d of %s, %d keys", report.Batch, imp.Pool.SKU, report.New)}
+			if err := Record(ctx, tx, imp.Pool.Merchant, act); err != nil {
+				return err
+			}
+		}
 		if served, err = s.Serve(ctx, tx, imp.Pool.Merchant, imp.Pool.ID); err != nil {
 			return err
 		}

@@ -287,3 +287,17 @@ CREATE TABLE keytill.findings (
 );
 CREATE UNIQUE INDEX findings_open ON keytill.findings (merchant_id, kind, subject) WHERE closed_at IS NULL;
 CREATE INDEX findings_order ON keytill.findings (merchant_id, order_id) WHERE closed_at IS NULL;
+
+-- What people did: who revealed, revoked, replaced, imported what, when and why. Append-only, and without keys.
+CREATE TABLE keytill.audit (
+    merchant_id text NOT NULL,
+    audit_id    bigint GENERATED ALWAYS AS IDENTITY,
+    at          timestamptz NOT NULL,
+    actor       text NOT NULL,
+    action      text NOT NULL,
+    order_id    text,
+    subject     text NOT NULL, -- the unit, refund, batch, pool … it was done to
+    reason      text NOT NULL DEFAULT '',
+    PRIMARY KEY (merchant_id, audit_id)
+);
+CREATE INDEX audit_order ON keytill.audit (merchant_id, order_id) WHERE order_id IS NOT NULL;
