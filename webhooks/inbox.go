@@ -117,7 +117,7 @@ const (
 INSERT INTO keytill.events AS e
        (merchant_id, event_id, type, object_id, payment, account, livemode, api_version, created_at, received_at, next_try_at,
         state, note, done_at)
-SELECT merchant_id, event_id, type, object_id, payment, account, livemode, api_version, created_at, $1, $1, state, note,
+SELECT merchant_id, event_id, type, object_id, payment, account, livemode, api_version, created_at, $1::timestamptz, $1, state, note,
        CASE WHEN state <> 'pending' THEN $1 END
   FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bool[], $9::text[], $10::timestamptz[],
               $11::text[], $12::text[])
