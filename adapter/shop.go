@@ -3,7 +3,6 @@ package adapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -72,7 +71,7 @@ func (s *Shop) makeSenders() error {
 	if c.Mail.URL != "" {
 		sender, err := mail.New(mail.Config{URL: c.Mail.URL, From: c.Mail.From, Timeout: mailTimeout, Now: c.Now})
 		if err != nil {
-			return fmt.Errorf("mail: %w", err)
+			return err
 		}
 		s.mail = sender
 		s.senders[fulfillment.ChannelEmail] = emailSender{sender}
@@ -80,7 +79,7 @@ func (s *Shop) makeSenders() error {
 	if c.Hook.URL != "" {
 		sender, err := hook.New(hook.Config{URL: c.Hook.URL, Secrets: c.Hook.Secrets, Logger: c.Logger, Now: c.Now})
 		if err != nil {
-			return fmt.Errorf("hook: %w", err)
+			return err
 		}
 		s.senders[fulfillment.ChannelHook] = hookSender{sender}
 	}

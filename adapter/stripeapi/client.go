@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,6 +80,9 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkURL(c.URL); err != nil {
+		return nil, err
+	}
 	if c.Account == nil {
 		return nil, errors.New("stripeapi: Config needs Account")
 	}
@@ -111,6 +115,18 @@ func New(c Config) (*Client, error) {
 	}
 	api := client.New(c.Key, &stripe.Backends{API: stripe.GetBackendWithConfig(stripe.APIBackend, backend)})
 	return &Client{api: api, account: c.Account}, nil
+}
+
+// checkURL finds a base URL that no call could go to. stripe-go would say so at the first call only.
+func checkURL(base string) error {
+	if base == "" {
+		return nil
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("the Stripe API URL cannot be read: it must look like http://127.0.0.1:12111, or be left out for Stripe itself")
+	}
+	return nil
 }
 
 // checkRetry says whether a call is worth another attempt: when nothing came back, when Stripe says so, and for the

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -78,13 +78,13 @@ func connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	defer cancel()
 	if err := pool.Ping(ping); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("the database at %s does not answer: %s. Start it, or check KEYTILL_DATABASE_URL",
-			(&url.URL{Host: fmt.Sprintf("%s:%d", config.ConnConfig.Host, config.ConnConfig.Port), Path: "/" + config.ConnConfig.Database}).String(),
-			connectProblem(err))
+		return nil, fmt.Errorf("the database %s at %s:%d does not answer: %s. Start it, or check KEYTILL_DATABASE_URL",
+			config.ConnConfig.Database, config.ConnConfig.Host, config.ConnConfig.Port, connectProblem(err))
 	}
 	return pool, nil
 }
 
+// connectProblem is what went wrong, once: each address of a host and each kind of encryption has been tried.
 func connectProblem(err error) string {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
@@ -93,7 +93,8 @@ func connectProblem(err error) string {
 	var failed *pgconn.ConnectError
 	if errors.As(err, &failed) {
 		if cause := failed.Unwrap(); cause != nil {
-			return cause.Error()
+			first, _, _ := strings.Cut(cause.Error(), "\n")
+			return first
 		}
 	}
 	return err.Error()

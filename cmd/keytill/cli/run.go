@@ -56,12 +56,17 @@ func Run(ctx context.Context, p Process) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	}
-	fmt.Fprintf(p.Stderr, "keytill: %v\n", err)
+	fmt.Fprintf(p.Stderr, "keytill: %s\n", oneLine(err))
 	var wrong usageError
 	if errors.As(err, &wrong) || !c.started {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// oneLine is an error as a person or a log gets it: joined errors one after the other.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }
 
 // command is one run of the command line.
@@ -85,7 +90,7 @@ func (c *command) root() *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%v\nSee `%s --help`", err, cmd.CommandPath())
+		return usage("%v. See `%s --help`", err, cmd.CommandPath())
 	})
 	c.settings.register(root.PersistentFlags(), c.Getenv)
 	root.AddCommand(c.demo(), c.serve(), c.migrate(), c.keyset(), c.merchant(), c.pool(), c.importKeys(), c.stock(), c.order(),
@@ -97,7 +102,7 @@ func (c *command) root() *cobra.Command {
 func args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		if len(given) != len(names) {
-			return usage("%s takes %s, not %d arguments\nSee `%s --help`", cmd.CommandPath(), describe(names), len(given), cmd.CommandPath())
+			return usage("%s takes %s, not %d arguments. See `%s --help`", cmd.CommandPath(), describe(names), len(given), cmd.CommandPath())
 		}
 		return nil
 	}
@@ -117,7 +122,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		Short: short,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if len(given) > 0 {
-				return usage("there is no `%s %s`\nSee `%s --help`", cmd.CommandPath(), given[0], cmd.CommandPath())
+				return usage("there is no `%s %s`. See `%s --help`", cmd.CommandPath(), given[0], cmd.CommandPath())
 			}
 			return usage("say which: `%s --help` lists them", cmd.CommandPath())
 		},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/keytill/keytill/adapter"
+	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/migrations"
 )
@@ -65,13 +66,31 @@ func (c *command) runServe(ctx context.Context, migrate bool) error {
 
 // checkServe says what is missing before anything is started.
 func (c *command) checkServe() error {
+	s := c.settings
+	return errors.Join(c.checkStripe(), together("KEYTILL_SMTP_URL", s.smtpURL, "KEYTILL_MAIL_FROM", s.mailFrom),
+		together("KEYTILL_HOOK_URL", s.hookURL, "KEYTILL_HOOK_SECRET", s.hookSecret))
+}
+
+// together checks two settings of which neither works without the other.
+func together(name, value, otherName, other string) error {
+	switch {
+	case value != "" && other == "":
+		return fmt.Errorf("%s is set, and %s is not: set both, or neither", name, otherName)
+	case value == "" && other != "":
+		return together(otherName, other, name, value)
+	}
+	return nil
+}
+
+func (c *command) checkStripe() error {
 	if c.settings.stripeKey == "" {
 		return errors.New("no Stripe API key: set KEYTILL_STRIPE_API_KEY to a secret (sk_…) or restricted (rk_…) key from the Stripe dashboard, Developers → API keys")
 	}
 	if len(adapter.SplitList(c.settings.stripeSecrets)) == 0 {
 		return errors.New("no webhook secret: set KEYTILL_STRIPE_WEBHOOK_SECRETS to the signing secret (whsec_…) of the endpoint in the Stripe dashboard, Developers → Webhooks")
 	}
-	return nil
+	_, err := stripeapi.Livemode(c.settings.stripeKey)
+	return err
 }
 
 func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.Keyset, logger *slog.Logger) (*adapter.Shop, error) {

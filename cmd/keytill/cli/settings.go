@@ -109,7 +109,11 @@ func (c *command) loadKeyset(_ context.Context) (*inventory.Keyset, error) {
 	case s.keyset != "" && s.keysetFile != "":
 		return nil, usage("both a keyset and a keyset file are given: unset KEYTILL_KEYSET or KEYTILL_KEYSET_FILE")
 	case s.keyset != "":
-		return inventory.ParseKeyset([]byte(s.keyset))
+		keyset, err := inventory.ParseKeyset([]byte(s.keyset))
+		if err != nil {
+			return nil, fmt.Errorf("KEYTILL_KEYSET: %w", badKeyset(err))
+		}
+		return keyset, nil
 	case s.keysetFile != "":
 		return readKeyset(c.path(s.keysetFile))
 	case s.databaseURL != "":
@@ -123,14 +127,18 @@ func (c *command) loadKeyset(_ context.Context) (*inventory.Keyset, error) {
 	return keyset, err
 }
 
+func badKeyset(err error) error {
+	return fmt.Errorf("%w; restore it from its backup, or make one for a new database with `keytill keyset new`", err)
+}
+
 func readKeyset(name string) (*inventory.Keyset, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fmt.Errorf("read the keyset: %w", err)
+		return nil, fmt.Errorf("read the keyset: %w; check KEYTILL_KEYSET_FILE", err)
 	}
 	keyset, err := inventory.ParseKeyset(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, badKeyset(err))
 	}
 	return keyset, nil
 }
