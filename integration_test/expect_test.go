@@ -86,9 +86,17 @@ func mail(ctx context.Context, c *call) error {
 	})
 }
 
+// hookTypes are what a storefront may be told.
+var hookTypes = []string{string(fulfillment.FulfillmentCompleted), string(fulfillment.FulfillmentWaiting),
+	string(fulfillment.FulfillmentFailed), string(fulfillment.KeySuspended), string(fulfillment.KeyRevoked),
+	string(fulfillment.KeyRestored), "stock.low"}
+
 // hook TYPE N
 func hook(ctx context.Context, c *call) error {
 	if err := c.exactly("TYPE N"); err != nil {
+		return err
+	}
+	if err := oneOf("type of hook", c.words[0], hookTypes); err != nil {
 		return err
 	}
 	want, err := readCount("hook", c.words[1], 0)

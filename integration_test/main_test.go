@@ -42,7 +42,29 @@ func TestScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{Files: files, Setup: setUp, Cmds: bind(commands())})
+	deadline, _ := t.Deadline()
+	testscript.RunT(scriptT{t, filepath.Dir(files[0]), dir}, testscript.Params{Files: files, Setup: setUp, Cmds: bind(commands()),
+		Deadline: deadline})
+}
+
+// A scriptT is the test as testscript knows it. It names the scripts where they are, and not their quoted copies.
+type scriptT struct {
+	*testing.T
+	copies, dir string
+}
+
+// Run runs a script.
+func (t scriptT) Run(name string, f func(testscript.T)) {
+	t.T.Run(name, func(inner *testing.T) { f(scriptT{inner, t.copies, t.dir}) })
+}
+
+// Verbose is the flag of this name.
+func (scriptT) Verbose() bool { return testing.Verbose() }
+
+// Log logs what became of a script.
+func (t scriptT) Log(args ...any) {
+	t.Helper()
+	t.T.Log(strings.ReplaceAll(fmt.Sprint(args...), t.copies, t.dir))
 }
 
 // findScripts lists a folder's scripts. That there is none is an error: a run of nothing must not pass.

@@ -90,6 +90,9 @@ func restart(ctx context.Context, c *call) error {
 			return fmt.Errorf("stop keytill: %w", err)
 		}
 	case len(c.words) == 1 && c.words[0] == "kill":
+		if err := c.awaitBusy(ctx); err != nil {
+			return err
+		}
 		c.life.kill()
 		c.dead = append(c.dead, c.life)
 	default:
@@ -100,5 +103,23 @@ func restart(ctx context.Context, c *call) error {
 		return err
 	}
 	c.life = life
+	return nil
+}
+
+// busyTimeout is how long a kill waits for work to be begun.
+const busyTimeout = time.Second
+
+// awaitBusy waits until keytill is in the midst of work, if there is any: that is when a kill is worth a test.
+func (s *scenario) awaitBusy(ctx context.Context) error {
+	for deadline := time.Now().Add(busyTimeout); time.Now().Before(deadline); time.Sleep(settleEvery) {
+		running, err := s.open(ctx, runningJobs)
+		if err != nil || len(running) > 0 {
+			time.Sleep(settleEvery) // from the queue to the first call it makes
+			return err
+		}
+		if due, err := s.open(ctx, dueJobs); err != nil || len(due) == 0 {
+			return err
+		}
+	}
 	return nil
 }
