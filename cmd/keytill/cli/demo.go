@@ -1,18 +1,77 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"io"
+	"log/slog"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keytill/keytill/cmd/keytill/demo"
 )
 
 func (c *command) demo() *cobra.Command {
-	return &cobra.Command{
+	var config demo.Config
+	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work, with nothing set up",
-		Args:  args(),
-		RunE: func(*cobra.Command, []string) error {
-			return errors.New("not yet")
+		Long: "Plays a shop's bad day with keytill's real parts: orders at once, every webhook several times and in wrong order,\n" +
+			"one lost, one order more than there are keys, a refund. Then it prints what became of it, read back from the\n" +
+			"database, and checks keytill's promises. It brings its own PostgreSQL, a fake of Stripe, a mail server and a\n" +
+			"storefront, uses none of your settings, and leaves nothing behind. Exit 1 if a promise was broken.",
+		Example: "  keytill demo\n  keytill demo --orders 500 --keys 400",
+		Args:    args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := config.Check(); err != nil {
+				return usage("%v", err)
+			}
+			return c.runDemo(cmd.Context(), config)
 		},
 	}
+	cmd.Flags().IntVar(&config.Orders, "orders", demo.DefaultOrders, "how many buyers come at once, up to 10000")
+	cmd.Flags().IntVar(&config.Keys, "keys", demo.DefaultKeys, "how many keys there are for them, up to 10000")
+	return cmd
+}
+
+func (c *command) runDemo(ctx context.Context, config demo.Config) error {
+	logger, err := c.demoLogger()
+	if err != nil {
+		return err
+	}
+	// With JSON on standard output, progress goes to whoever watches standard error.
+	screen, watched := c.Stdout, true
+	if c.settings.json {
+		screen, watched = c.Stderr, isTerminal(c.Stderr)
+	}
+	terminal := isTerminal(screen) && c.Getenv("TERM") != "dumb"
+	printer := &demo.Printer{W: screen, Live: terminal, Color: terminal && c.Getenv("NO_COLOR") == ""}
+	config.Logger = logger
+	if watched {
+		printer.Head(config)
+		config.Progress = printer.Progress
+	}
+	report, err := demo.Run(ctx, config)
+	printer.Stop()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("the demo was stopped; nothing is left running")
+	case err != nil:
+		return err
+	}
+	if err := c.show(report, func(io.Writer) { printer.Report(report) }); err != nil {
+		return err
+	}
+	if !report.OK {
+		return errReported
+	}
+	return nil
+}
+
+// demoLogger logs what a person should see beside the demo: warnings, unless the level was chosen.
+func (c *command) demoLogger() (*slog.Logger, error) {
+	if c.settings.logLevel == "info" {
+		c.settings.logLevel = "warn"
+	}
+	return c.logger()
 }

@@ -1,0 +1,116 @@
+// Package demo plays a shop's worst day on one machine, with keytill's real parts: a PostgreSQL of its own, Stripe, mail
+// server and storefront on the loopback, and between them the Shop that a storefront would mount.
+//
+//	stage   what is there: database, fake Stripe, mail server, receiver of hooks, the shop
+//	story   what happens: orders at once, a lost webhook, a shortage, a refund, old events
+//	Report  what became of it, read back from the database and from those who received something
+//
+// Nothing of it outlives Run.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Limits of what can be asked for.
+const (
+	Most          = 10_000
+	DefaultOrders = 50
+	DefaultKeys   = 50
+)
+
+// Config says how large the day is.
+type Config struct {
+	Orders int // bought at once, from 1 to Most
+	Keys   int // on the shelf at first, from 1 to Most
+
+	// Progress is told how far the demo is, from one goroutine; nil is silence.
+	Progress func(Progress)
+	Logger   *slog.Logger // what keytill itself logs; nil is silence
+
+	// BeforeChecks is called when all has happened and nothing is checked yet. It is for tests, which break something
+	// here and see that the checks find it.
+	BeforeChecks func(ctx context.Context, db *pgxpool.Pool) error
+}
+
+// Check says what is wrong with the numbers.
+func (c Config) Check() error {
+	if c.Orders < 1 || c.Orders > Most {
+		return fmt.Errorf("%d orders: it must be from 1 to %d", c.Orders, Most)
+	}
+	if c.Keys < 1 || c.Keys > Most {
+		return fmt.Errorf("%d keys: it must be from 1 to %d", c.Keys, Most)
+	}
+	return nil
+}
+
+// Progress is how far a step is. The last one of a step is Over and has its Note.
+type Progress struct {
+	Step        string
+	Done, Total int // zero where there is nothing to count
+	Over        bool
+	Note        string // what the step came to
+	Took        time.Duration
+}
+
+// Run plays the demo and takes everything down again, also when ctx ends early. It returns an error when the demo could
+// not be played; that a promise was broken is in the Report.
+func Run(ctx context.Context, c Config) (Report, error) {
+	if err := c.Check(); err != nil {
+		return Report{}, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Progress == nil {
+		c.Progress = func(Progress) {}
+	}
+	began := time.Now()
+	st := &stage{log: c.Logger}
+	defer st.close()
+	// What the story waits for ends with the stage, and says why: a database that is gone, workers that have failed.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &story{Config: c, stage: st, ctx: ctx, began: began}
+	report, err := s.play(cancel)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return report, err
+}
+
+// play is the whole day.
+func (s *story) play(fail func(error)) (Report, error) {
+	for _, step := range []struct {
+		title string
+		run   func() (note string, err error)
+	}{
+		{"Starting PostgreSQL, Stripe, mail and storefront", func() (string, error) { return s.open(s.ctx, fail) }},
+		{"Importing keys", s.stock},
+		{"Orders at once", s.rush},
+		{"A webhook that never came", s.lost},
+		{"One order too many", s.shortage},
+		{"A refund", s.refund},
+		{"Three days later", s.later},
+	} {
+		if err := s.step(step.title, step.run); err != nil {
+			return Report{}, err
+		}
+	}
+	if s.BeforeChecks != nil {
+		if err := s.BeforeChecks(s.ctx, s.db); err != nil {
+			return Report{}, err
+		}
+	}
+	var report Report
+	err := s.step("Checking", func() (note string, err error) {
+		report, err = s.report()
+		return "", err
+	})
+	return report, err
+}

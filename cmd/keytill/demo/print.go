@@ -1,0 +1,202 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Printer writes the demo for a person, in 80 columns.
+type Printer struct {
+	W     io.Writer
+	Live  bool // a terminal: the line of the running step is written over
+	Color bool
+
+	shown bool // the running step's line is on the screen
+}
+
+const (
+	width    = 80
+	barWidth = 24
+)
+
+// Head says what is about to happen.
+func (p *Printer) Head(c Config) {
+	fmt.Fprintf(p.W, "\n  %s  %s\n\n", p.bold("keytill demo"), p.dim(fmt.Sprintf("%s for %s, and everything that goes wrong in a shop",
+		plural(c.Keys, "key"), plural(c.Orders, "order"))))
+}
+
+// Progress shows how far a step is, and leaves a line when it is over.
+func (p *Printer) Progress(now Progress) {
+	switch {
+	case now.Over && now.Note != "":
+		p.clear()
+		took := fmt.Sprintf("%.1f s", now.Took.Seconds())
+		fmt.Fprintf(p.W, "  %s %s%s\n", p.green("✓"), pad(now.Note, width-7-len(took)), p.dim(took))
+	case now.Over:
+		p.clear()
+	case p.Live:
+		p.clear()
+		line := "  · " + now.Step
+		if now.Total > 0 {
+			line = pad(line, 24) + p.bar(float64(now.Done)/float64(now.Total), barWidth) + fmt.Sprintf(" %d of %d", now.Done, now.Total)
+		}
+		fmt.Fprint(p.W, line)
+		p.shown = true
+	}
+}
+
+// Stop takes the running step's line off the screen.
+func (p *Printer) Stop() { p.clear() }
+
+func (p *Printer) clear() {
+	if p.shown {
+		fmt.Fprint(p.W, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+// Report prints what became of it all.
+func (p *Printer) Report(r Report) {
+	p.counts(r)
+	p.sample(r.Sample)
+	p.speed(r)
+	p.checks(r)
+}
+
+func (p *Printer) section(title, aside string) {
+	fmt.Fprintf(p.W, "\n  %s %s %s\n", p.bold(title), p.dim(strings.Repeat("─", width-6-runes(title)-runes(aside))), p.dim(aside))
+}
+
+func (p *Printer) counts(r Report) {
+	p.section("What the database says", "read back, not remembered")
+	rows := []struct {
+		name   string
+		counts []Count
+	}{{"keys", r.Keys}, {"orders", r.Orders}, {"units", r.Units}}
+	for _, row := range rows {
+		total := int64(0)
+		for _, c := range row.counts {
+			total += c.N
+		}
+		for i, c := range row.counts {
+			name := ""
+			if i == 0 {
+				name = row.name
+			}
+			fmt.Fprintf(p.W, "  %-9s %-14s %6d  %s\n", name, strings.ReplaceAll(c.State, "_", " "), c.N, p.bar(float64(c.N)/float64(max(total, 1)), 40))
+		}
+	}
+	p.line("webhooks", "received", r.Events.Posted, fmt.Sprintf("of %s, %d of them settled", plural(r.Events.Recorded, "event"), r.Events.Done))
+	for i, d := range r.Deliveries {
+		name := d.Channel
+		if i > 0 && r.Deliveries[i-1].Channel == d.Channel {
+			name = ""
+		}
+		if name == "email" {
+			name = "mails"
+		} else if name == "hook" {
+			name = "hooks"
+		}
+		p.line(name, "arrived", d.Arrived, fmt.Sprintf("of %d sent: %s", d.Sent, d.Type))
+	}
+	p.line("Stripe", "calls", r.Stripe.Total, fmt.Sprintf("%.1f for each order", float64(r.Stripe.Total)/float64(max(total(r.Orders), 1))))
+	if r.Waiting > 0 {
+		fmt.Fprintf(p.W, "\n  %s\n", p.yellow(fmt.Sprintf("%s: fewer keys than orders, as asked. The next restock serves", waits(r.Waiting))))
+		fmt.Fprintf(p.W, "  %s\n", p.yellow("them first, oldest payment first."))
+	}
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 unit still waits"
+	}
+	return fmt.Sprintf("%d units still wait", n)
+}
+
+func (p *Printer) line(name, what string, n int, note string) {
+	fmt.Fprintf(p.W, "  %-9s %-14s %6d  %s\n", name, what, n, p.dim(note))
+}
+
+func total(counts []Count) (n int64) {
+	for _, c := range counts {
+		n += c.N
+	}
+	return n
+}
+
+func (p *Printer) sample(s Sample) {
+	p.section("One of the orders", s.Order.ID)
+	fmt.Fprintf(p.W, "  %s · %d %s · %s\n", s.Order.Email, s.Order.Total, s.Order.Currency, s.Order.Payment)
+	fmt.Fprintf(p.W, "  key %s\n\n", dash(s.Key))
+	for _, m := range s.History {
+		fmt.Fprintf(p.W, "  %s  %-8s %s\n", p.dim(fmt.Sprintf("%7d ms", m.MS)), m.What, m.Name)
+	}
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+func (p *Printer) speed(r Report) {
+	p.section("How fast", "on this machine")
+	fmt.Fprintf(p.W, "  %s in %.2f s, webhook to key: %.0f a second, with %d calls to Stripe.\n", plural(r.Rush.Orders, "order"),
+		float64(r.Rush.MS)/1000, r.Rush.PerSecond, r.Stripe.Rush)
+	fmt.Fprintf(p.W, "  %s\n", p.dim("keytill keeps its calls below Stripe's rate limit. The database was thrown"))
+	fmt.Fprintf(p.W, "  %s\n", p.dim("away, so it ran without fsync; yours will not."))
+}
+
+func (p *Printer) checks(r Report) {
+	p.section("Is it right?", fmt.Sprintf("all of it in %.1f s", float64(r.TookMS)/1000))
+	for _, c := range r.Checks {
+		if len(c.Problems) == 0 {
+			fmt.Fprintf(p.W, "  %s %s\n", p.green("✓"), c.Promise)
+			continue
+		}
+		fmt.Fprintf(p.W, "  %s %s\n", p.red("✗"), c.Promise)
+		for _, problem := range c.Problems {
+			fmt.Fprintf(p.W, "      %s\n", p.red(problem))
+		}
+	}
+	if r.OK {
+		fmt.Fprintf(p.W, "\n  %s\n\n", p.bold("Every promise held. Nothing is left running."))
+	} else {
+		fmt.Fprintf(p.W, "\n  %s\n\n", p.red("A promise was broken. That is a bug in keytill."))
+	}
+}
+
+// eighths are the parts of a cell that a bar can end in.
+var eighths = []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
+
+// bar is a bar of so many cells, filled to a part; what is not nothing shows.
+func (p *Printer) bar(part float64, cells int) string {
+	n := int(part*float64(cells*8) + 0.5)
+	if part > 0 {
+		n = max(n, 1)
+	}
+	n = min(n, cells*8)
+	filled := strings.Repeat("█", n/8) + eighths[n%8]
+	return p.blue(filled)
+}
+
+func pad(text string, cells int) string { return text + strings.Repeat(" ", max(1, cells-runes(text))) }
+
+func runes(text string) int { return utf8.RuneCountInString(text) }
+
+func (p *Printer) paint(code, text string) string {
+	if !p.Color || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (p *Printer) bold(text string) string   { return p.paint("1", text) }
+func (p *Printer) dim(text string) string    { return p.paint("2", text) }
+func (p *Printer) red(text string) string    { return p.paint("31", text) }
+func (p *Printer) green(text string) string  { return p.paint("32", text) }
+func (p *Printer) yellow(text string) string { return p.paint("33", text) }
+func (p *Printer) blue(text string) string   { return p.paint("36", text) }
