@@ -124,14 +124,16 @@ func Pending(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 }
 
 // Hash names the schema that Up makes: it changes with every migration file and with the job queue's newest version.
-func Hash() (string, error) {
+func Hash() (string, error) { return hashOf(files) }
+
+func hashOf(files fs.FS) (string, error) {
 	sum := sha256.New()
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
 		return "", err
 	}
 	for _, name := range names {
-		text, err := files.ReadFile(name)
+		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			return "", err
 		}

@@ -79,3 +79,22 @@ func (r *recorder) Errorf(f string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(f, args...))
 }
 func (r *recorder) String() string { return strings.Join(r.errors, "\n") }
+
+func TestConstantsOfATypeAreFoundWithoutAList(t *testing.T) {
+	t.Parallel()
+	got, err := sqltest.Constants(sample, "State")
+	if diff := cmp.Diff([]string{"SELECT"}, got); diff != "" || err != nil {
+		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+	if got, err := sqltest.Constants(sample, "Stat"); err == nil {
+		t.Errorf("a type that does not exist has constants: %v", got)
+	}
+}
+
+func TestCheckedReadsTheSchema(t *testing.T) {
+	t.Parallel()
+	got := sqltest.Checked(t, pgtest.New(t), "keytill.deliveries", "channel")
+	if diff := cmp.Diff([]string{"email", "hook", "process"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
