@@ -17,8 +17,6 @@ import (
 	"github.com/keytill/keytill/inventory"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 // environment is the variables of a daemon, without their prefix.
 type environment map[string]string
 
@@ -35,7 +33,7 @@ func (e environment) get(name string) string {
 }
 
 // working is a configuration that serves.
-func working(t *testing.T, databaseURL, keyset string) environment {
+func working(databaseURL, keyset string) environment {
 	return environment{
 		"DATABASE_URL":           databaseURL,
 		"STRIPE_API_KEY":         "sk_test_neverShown1",
@@ -138,7 +136,7 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		{"log level", environment{"LOG": "chatty"}, nil, "use debug, info, warn or error"},
 		{"busy address", environment{"LISTEN": busy.Addr().String()}, nil, "KEYTILL_LISTEN"},
 		{"address that is none", environment{"LISTEN": "nonsense"}, nil, "KEYTILL_LISTEN"},
-		{"schema that is not there", environment{"DATABASE_URL": withDatabase(t, address, "postgres")}, []string{"--no-migrate"}, "run `keytill migrate`"},
+		{"schema that is not there", environment{"DATABASE_URL": withoutSchema(t)}, []string{"--no-migrate"}, "run `keytill migrate`"},
 		{"two things wrong", environment{"STRIPE_API_KEY": "sk_neverShown3", "MAIL_FROM": "shop@example.com"}, nil, "; "},
 		{"unknown flag", nil, []string{"--fast"}, "keytill serve --help"},
 		{"an argument", nil, []string{"now"}, "keytill serve --help"},
@@ -148,7 +146,7 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			env := working(t, address, keyset).with(tt.change)
+			env := working(address, keyset).with(tt.change)
 			got := run(ctx, env, dir, append([]string{"serve"}, tt.args...)...)
 			if ctx.Err() != nil {
 				t.Fatalf("it serves, and says %q", got.stderr)
@@ -193,6 +191,15 @@ func sealWith(t *testing.T, address, text string) {
 	if err := inventory.CheckKeyset(t.Context(), pgtest.Pool(t, address), keyset); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func withoutSchema(t *testing.T) string {
+	t.Helper()
+	address := pgtest.NewURL(t)
+	if _, err := pgtest.Pool(t, address).Exec(t.Context(), `DROP SCHEMA keytill CASCADE`); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 func withDatabase(t *testing.T, address, database string) string {
