@@ -59,7 +59,8 @@ SELECT format('unit %s/%s/%s of merchant %s waits in pool %s, which has keys', f
   FROM keytill.fulfilments f
  WHERE f.state = 'waiting' AND f.changed_at <= $1
    AND EXISTS (SELECT 1 FROM keytill.keys k
-                WHERE k.merchant_id = f.merchant_id AND k.pool_id = f.pool_id AND k.state = 'available')
+                WHERE k.merchant_id = f.merchant_id AND k.pool_id = f.pool_id AND k.state = 'available'
+                  AND (k.use_by IS NULL OR k.use_by >= ($1::timestamptz AT TIME ZONE 'UTC')::date))
  LIMIT 10`
 
 	liveKeyWithoutUnit = `

@@ -102,3 +102,14 @@ func (FoldJob) Kind() string { return "fold" }
 func (FoldJob) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: QueueStock, MaxAttempts: 1}
 }
+
+// TidyShelfJob ends the holds that have run out and takes expired keys off the shelf.
+type TidyShelfJob struct{}
+
+// Kind names the job in the queue's tables.
+func (TidyShelfJob) Kind() string { return "tidy_shelf" }
+
+// InsertOpts makes a failed round wait for the next one.
+func (TidyShelfJob) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: QueueStock, MaxAttempts: 1}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,6 +19,7 @@ type orderRow struct {
 	answers  map[string]string // a person's attributions of refunds
 	channels []string          // the delivery channels that are served
 	queued   map[int64]bool    // pools in which other orders wait
+	held     map[int64]int     // keys that are held for this payment, by pool
 }
 
 // An order is called by its session or by its PaymentIntent, so both names find everything of it.
@@ -36,7 +36,7 @@ SELECT order_id, ticket FROM keytill.orders
 	// Index: lines_pkey.
 	readLines = `
 SELECT l.order_id, l.line_id, l.price, l.product, l.description, l.quantity, l.amount, l.keyless, l.per_unit,
-       p.pool_id, p.sku, p.name, p.shortage, p.pending_supply, p.release_at, p.created_at
+       ` + inventory.PoolColumns + `
   FROM keytill.lines l
   LEFT JOIN keytill.pools p ON p.merchant_id = l.merchant_id AND p.pool_id = l.pool_id
  WHERE l.merchant_id = $1 AND l.order_id IN ($2, $3)
@@ -96,6 +96,10 @@ func (a *application) read(ctx context.Context, tx pgx.Tx) error {
 		})
 		return err
 	})
+	inventory.QueueHeld(batch, a.merchant, a.holdRefs()).Query(func(rows pgx.Rows) (err error) {
+		a.order.held, err = inventory.CollectHeld(rows)
+		return err
+	})
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("%s: %w", a.merchant, inventory.ErrNoMerchant)
@@ -125,6 +129,23 @@ func (a *application) names() (session, intent string) {
 	return session, intent
 }
 
+// reference is what the storefront tied to the payment.
+func (a *application) reference() string {
+	if a.payment.Session != nil {
+		return a.payment.Session.ClientReferenceID
+	}
+	return a.payment.Intent.Reference
+}
+
+// holdRefs are the references under which keys may be held for the payment.
+func (a *application) holdRefs() []string {
+	refs := []string{a.payment.OrderID()}
+	if ref := a.reference(); ref != "" {
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
 // items are the names under which the price map may know the payment's lines.
 func (a *application) items() []string {
 	lines := a.payment.Lines
@@ -151,22 +172,16 @@ type storedUnit struct {
 
 func (a *application) scanLine(row pgx.CollectableRow) (storedLine, error) {
 	var (
-		l         storedLine
-		id        *int64
-		sku, name *string
-		shortage  *inventory.Shortage
-		created   *time.Time
-		pool      = inventory.Pool{Merchant: a.merchant}
+		l storedLine
+		r inventory.PoolRow
 	)
-	err := row.Scan(&l.order, &l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.mapped, &l.perUnit,
-		&id, &sku, &name, &shortage, &pool.PendingSupply, &pool.ReleaseAt, &created)
+	err := row.Scan(append([]any{&l.order, &l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.mapped,
+		&l.perUnit}, r.Dest()...)...)
 	l.stored = true
-	if err != nil || id == nil {
-		return l, err
+	if l.pool = r.Pool(a.merchant); l.pool != nil {
+		l.mapped = true
 	}
-	pool.ID, pool.SKU, pool.Name, pool.Shortage, pool.CreatedAt = *id, *sku, *name, *shortage, *created
-	l.pool, l.mapped = &pool, true
-	return l, nil
+	return l, err
 }
 
 func scanUnit(row pgx.CollectableRow) (storedUnit, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -64,6 +65,8 @@ type Service struct {
 	log     *slog.Logger
 	claimer *inventory.Claimer
 	flights flights
+
+	usualReleased average
 }
 
 // New makes a Service.
@@ -79,4 +82,22 @@ func New(c Config) (*Service, error) {
 	}
 	return &Service{db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
 		log: c.Logger, claimer: inventory.NewClaimer()}, nil
+}
+
+// average is a moving average that several goroutines may feed.
+type average struct {
+	mu    sync.Mutex
+	value float64
+}
+
+// averageWeight is what the newest number counts for.
+const averageWeight = 0.1
+
+// swap feeds a number and returns the average before it.
+func (a *average) swap(n int) (before float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before = a.value
+	a.value += averageWeight * (float64(n) - a.value)
+	return before
 }

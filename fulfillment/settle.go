@@ -150,8 +150,14 @@ func (a *application) placed() bool {
 	}
 }
 
-// writeNothing closes the events of a payment that came to nothing before it became an order.
+// writeNothing closes the events of a payment that came to nothing before it became an order. What was held for it goes
+// back, unless the buyer may still pay.
 func (a *application) writeNothing(ctx context.Context, tx pgx.Tx) error {
+	if closed(a.payment) {
+		if err := a.letGo(ctx, tx); err != nil {
+			return err
+		}
+	}
 	_, err := tx.Exec(ctx, finishEvents, a.merchant, a.payment.refs(), a.event, a.ticket, a.at, "no order: nothing was bought")
 	if err != nil {
 		return fmt.Errorf("finish the events: %w", err)
@@ -174,29 +180,59 @@ func (a *application) change(reason string) inventory.Change {
 	return inventory.Change{Reason: reason, Actor: a.actor, Event: a.event, At: a.at}
 }
 
-// claimKeys gets keys for the units that are due and have none. Units of a pool in which older orders wait, wait behind
-// them, stock or not.
+// letGo gives back what is still held for a payment that has all it needs, or has come to nothing.
+func (a *application) letGo(ctx context.Context, tx pgx.Tx) error {
+	if len(a.order.held) == 0 && a.reference() == "" {
+		return nil
+	}
+	_, err := a.releaseRefs(ctx, tx, a.merchant, a.holdRefs(), a.change("not needed"))
+	return err
+}
+
+// claimKeys gets keys for the units that are due and have none: first those that are held for the payment, then from the
+// shelf. Units of a pool in which older orders wait, wait behind them, stock or not.
 func (a *application) claimKeys(ctx context.Context, tx pgx.Tx) error {
 	for _, want := range a.plan.claims {
+		if a.order.held[want.pool.ID] > 0 {
+			held, err := inventory.ClaimHeld(ctx, tx, a.request(want), a.holdRefs())
+			if err != nil {
+				return err
+			}
+			want.units = want.take(held)
+		}
+		if len(want.units) == 0 {
+			continue
+		}
 		if want.pool.Shortage == inventory.Wait && a.order.queued[want.pool.ID] {
 			a.plan.leave(want.units, UnitWaiting)
 			continue
 		}
-		units := make([]inventory.Unit, len(want.units))
-		for i, u := range want.units {
-			units[i] = inventory.Unit{Order: a.order.id, Line: u.line, Unit: u.number}
-		}
-		claimed, err := a.claimer.Claim(ctx, tx, inventory.Request{Merchant: a.merchant, Pool: want.pool.ID, Units: units,
-			Change: a.change("paid"), Patient: a.patient != nil})
+		claimed, err := a.claimer.Claim(ctx, tx, a.request(want))
 		if err != nil {
 			return err
 		}
-		for i, c := range claimed {
-			want.units[i].key = c.KeyID
-		}
-		a.plan.leave(want.units[len(claimed):], shortState(want.pool))
+		a.plan.leave(want.take(claimed), shortState(want.pool))
 	}
-	return nil
+	if a.plan.verdict.Payment == Pending {
+		return nil
+	}
+	return a.letGo(ctx, tx)
+}
+
+func (a *application) request(want claimWanted) inventory.Request {
+	units := make([]inventory.Unit, len(want.units))
+	for i, u := range want.units {
+		units[i] = inventory.Unit{Order: a.order.id, Line: u.line, Unit: u.number}
+	}
+	return inventory.Request{Merchant: a.merchant, Pool: want.pool.ID, Units: units, Change: a.change("paid"), Patient: a.patient != nil}
+}
+
+// take gives the first units their keys and returns those that got none.
+func (w claimWanted) take(claimed []inventory.Claimed) []*unitChange {
+	for i, c := range claimed {
+		w.units[i].key = c.KeyID
+	}
+	return w.units[len(claimed):]
 }
 
 func shortState(pool inventory.Pool) UnitState {

@@ -43,6 +43,10 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		}
 		return err
 	}})
+	river.AddWorker(workers, &worker[TidyShelfJob]{service: s, work: func(ctx context.Context, _ TidyShelfJob) error {
+		_, err := s.TidyShelf(ctx)
+		return err
+	}})
 	river.AddWorker(workers, &worker[FoldJob]{service: s, work: func(ctx context.Context, _ FoldJob) error {
 		return inventory.FoldAll(ctx, s.db)
 	}})
@@ -55,10 +59,14 @@ func PeriodicJobs() []*river.PeriodicJob {
 			func() (river.JobArgs, *river.InsertOpts) { return args, nil },
 			&river.PeriodicJobOpts{RunOnStart: true})
 	}
-	return []*river.PeriodicJob{every(pickUpEvery, PickUpJob{}), every(inventory.FoldEvery, FoldJob{})}
+	return []*river.PeriodicJob{every(pickUpEvery, PickUpJob{}), every(tidyEvery, TidyShelfJob{}),
+		every(inventory.FoldEvery, FoldJob{})}
 }
 
-const pickUpEvery = time.Minute
+const (
+	pickUpEvery = time.Minute
+	tidyEvery   = time.Minute
+)
 
 // worker works one kind of job.
 type worker[T river.JobArgs] struct {

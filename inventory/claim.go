@@ -84,6 +84,7 @@ WITH picked AS MATERIALIZED (
     SELECT key_id, position
       FROM keytill.keys
      WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available' AND position >= $3
+       AND (use_by IS NULL OR use_by >= ($10::timestamptz AT TIME ZONE 'UTC')::date)
      ORDER BY position
      LIMIT %d
        FOR UPDATE %s
@@ -108,9 +109,13 @@ const (
 )
 
 // The second look. SKIP LOCKED finds nothing where rows are locked or gone; this one sees locked rows too, so only its
-// "none" means sold out. Index: keys_available.
+// "none" means sold out. A key whose hold has run out is on the shelf too. Index: keys_available, keys_reserved.
 const anyAvailable = `
-SELECT EXISTS (SELECT 1 FROM keytill.keys WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available')`
+SELECT EXISTS (SELECT 1 FROM keytill.keys
+                WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available'
+                  AND (use_by IS NULL OR use_by >= ($3::timestamptz AT TIME ZONE 'UTC')::date))
+    OR EXISTS (SELECT 1 FROM keytill.keys
+                WHERE merchant_id = $1 AND pool_id = $2 AND state = 'reserved' AND reserved_until <= $3)`
 
 // Claim allocates a key to each unit, oldest keys to the first units, and returns those it got. Fewer than asked means
 // that the pool is sold out.
@@ -146,7 +151,15 @@ func (c *Claimer) Claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 		}
 	}
 	for len(rest) > 0 {
-		left, err := Any(ctx, tx, req.Merchant, req.Pool)
+		if freed, err := ReleaseExpired(ctx, tx, req.Merchant, req.Pool, len(rest), req.Change.At); err != nil {
+			return nil, err
+		} else if freed > 0 {
+			if err := take(0, skipLocked); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		left, err := Any(ctx, tx, req.Merchant, req.Pool, req.Change.At)
 		if err != nil || !left {
 			return claimed, err
 		}
@@ -161,8 +174,8 @@ func (c *Claimer) Claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 }
 
 // Any reports whether the pool has an available key, locked or not.
-func Any(ctx context.Context, db pg.Querier, merchant string, pool int64) (any bool, err error) {
-	if err := db.QueryRow(ctx, anyAvailable, merchant, pool).Scan(&any); err != nil {
+func Any(ctx context.Context, db pg.Querier, merchant string, pool int64, now time.Time) (any bool, err error) {
+	if err := db.QueryRow(ctx, anyAvailable, merchant, pool, now).Scan(&any); err != nil {
 		return false, fmt.Errorf("look for a key in pool %d: %w", pool, err)
 	}
 	return any, nil
@@ -180,16 +193,22 @@ func claimOnce(ctx context.Context, tx pgx.Tx, req Request, units []Unit, from i
 	if err != nil {
 		return nil, fmt.Errorf("claim %d keys of pool %d: %w", len(units), req.Pool, err)
 	}
+	got, err := collectClaimed(rows)
+	if err != nil {
+		return nil, fmt.Errorf("claim %d keys of pool %d: %w", len(units), req.Pool, err)
+	}
+	return got, nil
+}
+
+// collectClaimed reads claimed keys and puts them in the order of the shelf, which is that of the units.
+func collectClaimed(rows pgx.Rows) ([]claimedAt, error) {
 	got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (claimedAt, error) {
 		var c claimedAt
 		err := row.Scan(&c.KeyID, &c.position, &c.Unit.Order, &c.Unit.Line, &c.Unit.Unit)
 		return c, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim %d keys of pool %d: %w", len(units), req.Pool, err)
-	}
 	slices.SortFunc(got, func(a, b claimedAt) int { return cmp.Compare(a.position, b.position) })
-	return got, nil
+	return got, err
 }
 
 func unitColumns(units []Unit) (orders, lines []string, numbers []int32) {

@@ -36,23 +36,28 @@ type Pool struct {
 	Shortage      Shortage
 	PendingSupply *int64     // how many units may be sold ahead; nil: any number
 	ReleaseAt     *time.Time // nothing is announced before
+	LowKeys       *int64     // tell when no more keys than this are left; nil: do not
+	LowPercent    *int       // … or no more than this of what was last stocked; nil: do not
+	MaxReserved   *int64     // how many keys may be held at once; nil: any number
 	CreatedAt     time.Time
 }
 
-const (
-	poolColumns = `merchant_id, pool_id, sku, name, shortage, pending_supply, release_at, created_at`
+// WatchesStock reports whether somebody wants to be told when the pool runs low.
+func (p Pool) WatchesStock() bool { return p.LowKeys != nil || p.LowPercent != nil }
 
+const (
 	insertPool = `
-INSERT INTO keytill.pools (merchant_id, sku, name, shortage, pending_supply, release_at, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO keytill.pools
+       (merchant_id, sku, name, shortage, pending_supply, release_at, low_keys, low_percent, max_reserved, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 RETURNING pool_id`
 
 	insertStock = `INSERT INTO keytill.stock (merchant_id, pool_id) VALUES ($1, $2)`
 
 	// Index: pools_merchant_id_sku_key.
-	readPool = `SELECT ` + poolColumns + ` FROM keytill.pools WHERE merchant_id = $1 AND sku = $2`
+	readPool = `SELECT ` + PoolColumns + ` FROM keytill.pools p WHERE p.merchant_id = $1 AND p.sku = $2`
 
-	readPools = `SELECT ` + poolColumns + ` FROM keytill.pools WHERE merchant_id = $1 ORDER BY sku`
+	readPools = `SELECT ` + PoolColumns + ` FROM keytill.pools p WHERE p.merchant_id = $1 ORDER BY p.sku`
 
 	// Lock: the pools' rows, in the order of their ids. Held to the end of the transaction by whoever brings stock,
 	// serves waiting units or claims patiently; a usual claim does not need it.
@@ -72,7 +77,7 @@ func CreatePool(ctx context.Context, tx pgx.Tx, pool Pool) (Pool, error) {
 		pool.Shortage = Wait
 	}
 	err := tx.QueryRow(ctx, insertPool, pool.Merchant, pool.SKU, pool.Name, pool.Shortage, pool.PendingSupply, pool.ReleaseAt,
-		pool.CreatedAt).Scan(&pool.ID)
+		pool.LowKeys, pool.LowPercent, pool.MaxReserved, pool.CreatedAt).Scan(&pool.ID)
 	switch {
 	case pg.Violates(err, "pools_merchant_id_sku_key"):
 		return Pool{}, fmt.Errorf("%s: %w", pool.SKU, ErrPoolExists)
@@ -93,7 +98,7 @@ func PoolBySKU(ctx context.Context, db pg.Querier, merchant, sku string) (Pool, 
 	if err != nil {
 		return Pool{}, fmt.Errorf("read pool %s: %w", sku, err)
 	}
-	pool, err := pgx.CollectExactlyOneRow(rows, scanPool)
+	pool, err := pgx.CollectExactlyOneRow(rows, scanPool(merchant))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Pool{}, fmt.Errorf("%s: %w", sku, ErrNoPool)
 	}
@@ -109,7 +114,7 @@ func Pools(ctx context.Context, db pg.Querier, merchant string) ([]Pool, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the pools: %w", err)
 	}
-	pools, err := pgx.CollectRows(rows, scanPool)
+	pools, err := pgx.CollectRows(rows, scanPool(merchant))
 	if err != nil {
 		return nil, fmt.Errorf("read the pools: %w", err)
 	}
@@ -127,8 +132,41 @@ func LockPools(ctx context.Context, tx pgx.Tx, merchant string, pools []int64) e
 	return nil
 }
 
-func scanPool(row pgx.CollectableRow) (Pool, error) {
-	var p Pool
-	err := row.Scan(&p.Merchant, &p.ID, &p.SKU, &p.Name, &p.Shortage, &p.PendingSupply, &p.ReleaseAt, &p.CreatedAt)
-	return p, err
+// PoolColumns are a pool's columns, of a table or a left join that is called p, as PoolRow scans them.
+const PoolColumns = `p.pool_id, p.sku, p.name, p.shortage, p.pending_supply, p.release_at, p.low_keys, p.low_percent,
+       p.max_reserved, p.created_at`
+
+// A PoolRow takes PoolColumns, all of which are null where a left join found no pool.
+type PoolRow struct {
+	id        *int64
+	sku, name *string
+	shortage  *Shortage
+	created   *time.Time
+	pool      Pool
+}
+
+// Dest is where the columns go.
+func (r *PoolRow) Dest() []any {
+	return []any{&r.id, &r.sku, &r.name, &r.shortage, &r.pool.PendingSupply, &r.pool.ReleaseAt, &r.pool.LowKeys, &r.pool.LowPercent,
+		&r.pool.MaxReserved, &r.created}
+}
+
+// Pool is the pool that was scanned, or nil.
+func (r *PoolRow) Pool(merchant string) *Pool {
+	if r.id == nil {
+		return nil
+	}
+	pool := r.pool
+	pool.Merchant, pool.ID, pool.SKU, pool.Name, pool.Shortage, pool.CreatedAt = merchant, *r.id, *r.sku, *r.name, *r.shortage, *r.created
+	return &pool
+}
+
+func scanPool(merchant string) pgx.RowToFunc[Pool] {
+	return func(row pgx.CollectableRow) (Pool, error) {
+		var r PoolRow
+		if err := row.Scan(r.Dest()...); err != nil {
+			return Pool{}, err
+		}
+		return *r.Pool(merchant), nil
+	}
 }

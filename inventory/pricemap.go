@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,12 +32,12 @@ ON CONFLICT (merchant_id, item) DO UPDATE SET pool_id = excluded.pool_id, per_un
 	// A pool's own SKU names it too, where nothing is mapped under that name.
 	// Index: price_map_pkey, pools_pkey, pools_merchant_id_sku_key.
 	readMappings = `
-SELECT m.item, m.per_unit, p.pool_id, p.sku, p.name, p.shortage, p.pending_supply, p.release_at, p.created_at
+SELECT m.item, m.per_unit, ` + PoolColumns + `
   FROM keytill.price_map m
   LEFT JOIN keytill.pools p ON p.merchant_id = m.merchant_id AND p.pool_id = m.pool_id
  WHERE m.merchant_id = $1 AND m.item = ANY ($2)
 UNION ALL
-SELECT p.sku, 1, p.pool_id, p.sku, p.name, p.shortage, p.pending_supply, p.release_at, p.created_at
+SELECT p.sku, 1, ` + PoolColumns + `
   FROM keytill.pools p
  WHERE p.merchant_id = $1 AND p.sku = ANY ($2)
    AND NOT EXISTS (SELECT 1 FROM keytill.price_map m WHERE m.merchant_id = $1 AND m.item = p.sku)`
@@ -107,20 +106,12 @@ func LockUnmapped(ctx context.Context, tx pgx.Tx, merchant string, items []strin
 
 func scanMapping(row pgx.CollectableRow, merchant string) (Mapping, error) {
 	var (
-		m         Mapping
-		id        *int64
-		sku, name *string
-		shortage  *Shortage
-		created   *time.Time
-		pool      = Pool{Merchant: merchant}
+		m Mapping
+		r PoolRow
 	)
-	err := row.Scan(&m.Item, &m.PerUnit, &id, &sku, &name, &shortage, &pool.PendingSupply, &pool.ReleaseAt, &created)
-	if err != nil || id == nil {
-		return m, err
-	}
-	pool.ID, pool.SKU, pool.Name, pool.Shortage, pool.CreatedAt = *id, *sku, *name, *shortage, *created
-	m.Pool = &pool
-	return m, nil
+	err := row.Scan(append([]any{&m.Item, &m.PerUnit}, r.Dest()...)...)
+	m.Pool = r.Pool(merchant)
+	return m, err
 }
 
 // An Item is a row of the price map as it is listed.

@@ -49,7 +49,7 @@ const (
 	attempts    = 5
 	minWait     = 200 * time.Millisecond
 	maxWait     = 5 * time.Second
-	callTimeout = 15 * time.Second // one attempt
+	callTimeout = 10 * time.Second // one attempt
 )
 
 // Client reads Stripe for all merchants.
