@@ -11,15 +11,17 @@ import (
 	"github.com/keytill/keytill/fulfillment"
 )
 
-// A Notice tells the storefront what became of an order. It holds no key and no e-mail address.
+// A Notice tells the storefront what became of an order, or of its stock. It holds no key and no e-mail address.
 type Notice struct {
 	ID    string                 `json:"id"` // the same each time it is told
 	Type  fulfillment.NoticeType `json:"type"`
 	At    time.Time              `json:"at"`
-	Order NoticeOrder            `json:"order"`
+	Order *NoticeOrder           `json:"order,omitempty"`
 
 	// Units are those the notice is about, each with the state it has by now.
-	Units []NoticeUnit `json:"units"`
+	Units []NoticeUnit `json:"units,omitempty"`
+
+	fulfillment.Subject
 }
 
 // NoticeOrder is the order as it is when the notice is sent.
@@ -38,8 +40,12 @@ type NoticeUnit struct {
 }
 
 func noticeFrom(m fulfillment.Message) Notice {
-	n := Notice{ID: m.ID, Type: m.Type, At: m.At, Order: NoticeOrder{ID: m.Order.ID, Merchant: m.Merchant,
-		PaymentIntent: m.Order.PaymentIntent, ClientReferenceID: m.Order.ClientReferenceID, Payment: m.Order.Payment}}
+	n := Notice{ID: m.ID, Type: m.Type, At: m.At, Subject: m.Subject}
+	if m.Order.ID == "" {
+		return n
+	}
+	n.Order = &NoticeOrder{ID: m.Order.ID, Merchant: m.Merchant,
+		PaymentIntent: m.Order.PaymentIntent, ClientReferenceID: m.Order.ClientReferenceID, Payment: m.Order.Payment}
 	states := make(map[fulfillment.NoticeUnit]fulfillment.UnitState)
 	for _, l := range m.Order.Lines {
 		for _, u := range l.Units {

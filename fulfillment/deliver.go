@@ -24,8 +24,9 @@ type Message struct {
 	ID        string // the same for every try
 	Merchant  string
 	Type      NoticeType
-	Order     Order
+	Order     Order        // zero for a notice that is about no order
 	Units     []NoticeUnit // what the notice is about
+	Subject   Subject
 	Recipient string
 	Keys      []MessageKey // the order's usable keys, for keys.ready
 	At        time.Time    // when it happened
@@ -39,7 +40,7 @@ type MessageKey struct {
 const (
 	// Index: deliveries_pkey.
 	readDelivery = `
-SELECT order_id, channel, type, recipient, units, state, attempts, send_after, created_at
+SELECT coalesce(order_id, ''), channel, type, recipient, units, state, attempts, send_after, created_at, subject
   FROM keytill.deliveries WHERE merchant_id = $1 AND delivery_id = $2`
 
 	finishDelivery = `
@@ -72,6 +73,7 @@ type delivery struct {
 	attempts  int
 	after     time.Time
 	created   time.Time
+	subject   Subject
 }
 
 // Deliver sends one delivery. The row says what became of it; an error means that it is to be tried again.
@@ -111,7 +113,7 @@ func (s *Service) readDelivery(ctx context.Context, merchant string, id int64) (
 	d := delivery{id: id}
 	var units json.RawMessage
 	err := s.db.QueryRow(ctx, readDelivery, merchant, id).
-		Scan(&d.order, &d.channel, &d.kind, &d.recipient, &units, &d.state, &d.attempts, &d.after, &d.created)
+		Scan(&d.order, &d.channel, &d.kind, &d.recipient, &units, &d.state, &d.attempts, &d.after, &d.created, &d.subject)
 	if err == nil {
 		err = json.Unmarshal(units, &d.units)
 	}
@@ -136,16 +138,27 @@ func (s *Service) giveUp(ctx context.Context, merchant string, d delivery, cause
 		return err
 	}
 	_, err := s.db.Exec(ctx, openFinding, merchant, Undeliverable, fmt.Sprintf("delivery %d", d.id), d.order,
-		fmt.Sprintf("%s of order %s could not be delivered over %s: %v", d.kind, d.order, d.channel, cause), s.now())
+		fmt.Sprintf("%s could not be delivered over %s: %v", d.what(), d.channel, cause), s.now())
 	if err != nil {
 		return fmt.Errorf("open finding %s: %w", Undeliverable, err)
 	}
 	return nil
 }
 
+// what names a delivery for a person.
+func (d delivery) what() string {
+	if d.order == "" {
+		return string(d.kind)
+	}
+	return fmt.Sprintf("%s of order %s", d.kind, d.order)
+}
+
 func (s *Service) message(ctx context.Context, merchant string, d delivery) (Message, error) {
 	m := Message{ID: fmt.Sprintf("msg_%s_%d", merchant, d.id), Merchant: merchant, Type: d.kind, Units: d.units,
-		Recipient: d.recipient, At: d.created}
+		Recipient: d.recipient, At: d.created, Subject: d.subject}
+	if d.order == "" {
+		return m, nil
+	}
 	var err error
 	if m.Order, err = LoadOrder(ctx, s.db, merchant, d.order); err != nil {
 		return m, err

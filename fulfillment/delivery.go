@@ -31,6 +31,9 @@ const (
 	KeyRestored          NoticeType = "key.restored"
 	KeyReplaced          NoticeType = "key.replaced"
 
+	StockLow NoticeType = "stock.low" // a pool has fallen to its mark
+	StockOut NoticeType = "stock.out" // a pool is empty
+
 	// KeysReady is the buyer's mail: units of the order have got their keys.
 	KeysReady NoticeType = "keys.ready"
 )
@@ -42,18 +45,24 @@ type NoticeUnit struct {
 	SKU  string `json:"sku"`
 }
 
-// A notice is one thing to tell about an order; it becomes a delivery for each channel.
+// A notice is one thing to tell, mostly about an order; it becomes a delivery for each channel.
 type notice struct {
-	kind  NoticeType
-	units []NoticeUnit
-	after time.Time // not before
+	kind    NoticeType
+	units   []NoticeUnit
+	after   time.Time // not before
+	subject Subject
+}
+
+// A Subject is what a notice is about that is about no order.
+type Subject struct {
+	Stock *StockNotice `json:"stock,omitempty"`
 }
 
 const insertDeliveries = `
-INSERT INTO keytill.deliveries (merchant_id, order_id, channel, type, recipient, units, send_after, created_at)
-SELECT $1, order_id, channel, type, recipient, units, send_after, $2
-  FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::timestamptz[])
-       AS d (order_id, channel, type, recipient, units, send_after)
+INSERT INTO keytill.deliveries (merchant_id, order_id, channel, type, recipient, units, send_after, subject, created_at)
+SELECT $1, nullif(order_id, ''), channel, type, recipient, coalesce(units, '[]'), send_after, subject, $2
+  FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::timestamptz[], $9::jsonb[])
+       AS d (order_id, channel, type, recipient, units, send_after, subject)
 RETURNING delivery_id, channel, send_after`
 
 // deliveries are rows to insert, by column.
@@ -61,11 +70,13 @@ type deliveries struct {
 	orders, channels, types, recipients []string
 	units                               [][]NoticeUnit
 	after                               []time.Time
+	subjects                            []Subject
 }
 
 func (d *deliveries) add(order string, channel Channel, n notice, recipient string) {
 	d.orders, d.channels, d.types = append(d.orders, order), append(d.channels, string(channel)), append(d.types, string(n.kind))
 	d.recipients, d.units, d.after = append(d.recipients, recipient), append(d.units, n.units), append(d.after, n.after)
+	d.subjects = append(d.subjects, n.subject)
 }
 
 // insert writes the deliveries and returns their jobs. Nothing is sent before the commit, and what the commit loses is
@@ -74,7 +85,7 @@ func (d *deliveries) insert(ctx context.Context, tx pgx.Tx, merchant string, at 
 	if len(d.orders) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, insertDeliveries, merchant, at, d.orders, d.channels, d.types, d.recipients, d.units, d.after)
+	rows, err := tx.Query(ctx, insertDeliveries, merchant, at, d.orders, d.channels, d.types, d.recipients, d.units, d.after, d.subjects)
 	if err != nil {
 		return nil, fmt.Errorf("write the deliveries: %w", err)
 	}
@@ -138,6 +149,9 @@ func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, pool := range a.plan.waitingPools() {
 		jobs = append(jobs, river.InsertManyParams{Args: ServeJob{Merchant: a.merchant, Pool: pool}})
+	}
+	for _, pool := range a.plan.watchedPools() {
+		jobs = append(jobs, river.InsertManyParams{Args: StockLevelJob{Merchant: a.merchant, Pool: pool}})
 	}
 	return insertJobs(ctx, a.jobs, tx, jobs)
 }

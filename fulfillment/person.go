@@ -193,7 +193,7 @@ func (p *personal) tell(ctx context.Context, action string, kinds ...NoticeType)
 		after = *p.release
 	}
 	for _, kind := range kinds {
-		n := notice{kind, []NoticeUnit{{Line: p.ref.Line, Unit: p.ref.Unit, SKU: p.sku}}, after}
+		n := notice{kind: kind, units: []NoticeUnit{{Line: p.ref.Line, Unit: p.ref.Unit, SKU: p.sku}}, after: after}
 		for _, channel := range p.channel {
 			switch channel := Channel(channel); {
 			case kind == KeysReady && channel == ChannelEmail && p.email != "":

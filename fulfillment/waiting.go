@@ -123,9 +123,9 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 		for _, channel := range channels {
 			switch channel := Channel(channel); {
 			case channel == ChannelEmail && email != "":
-				told.add(order, channel, notice{KeysReady, units[order], after}, email)
+				told.add(order, channel, notice{kind: KeysReady, units: units[order], after: after}, email)
 			case channel != ChannelEmail && !waits:
-				told.add(order, channel, notice{FulfillmentCompleted, units[order], after}, "")
+				told.add(order, channel, notice{kind: FulfillmentCompleted, units: units[order], after: after}, "")
 			}
 		}
 		return nil
@@ -173,6 +173,9 @@ func (s *Service) Import(ctx context.Context, imp inventory.Import) (report inve
 			}
 		}
 		if served, err = s.Serve(ctx, tx, imp.Pool.Merchant, imp.Pool.ID); err != nil {
+			return err
+		}
+		if err := s.tellStockLevel(ctx, tx, imp.Pool.Merchant, imp.Pool.ID, true); err != nil {
 			return err
 		}
 		return insertJobs(ctx, s.jobs, tx, []river.InsertManyParams{{Args: ServeJob{Merchant: imp.Pool.Merchant, Pool: imp.Pool.ID}}})

@@ -30,6 +30,9 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		_, err := s.ServeWaiting(ctx, job.Merchant, job.Pool)
 		return err
 	}})
+	river.AddWorker(workers, &worker[StockLevelJob]{service: s, work: func(ctx context.Context, job StockLevelJob) error {
+		return s.TellStockLevel(ctx, job.Merchant, job.Pool)
+	}})
 	river.AddWorker(workers, &worker[MappedJob]{service: s, work: func(ctx context.Context, job MappedJob) error {
 		return s.SettleMapped(ctx, job.Merchant, job.Item)
 	}})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,8 +56,8 @@ func (c *command) pool() *cobra.Command {
 
 func (c *command) poolCreate() *cobra.Command {
 	var (
-		name, shortage, release string
-		pendingSupply           int64
+		name, shortage, release, low string
+		pendingSupply, maxReserved   int64
 	)
 	cmd := &cobra.Command{
 		Use:     "create SKU",
@@ -73,6 +74,15 @@ func (c *command) poolCreate() *cobra.Command {
 					return usage("--pending-supply is how many units may be sold ahead, not %d", pendingSupply)
 				}
 				pool.PendingSupply = &pendingSupply
+			}
+			if cmd.Flags().Changed("max-reserved") {
+				if maxReserved < 0 {
+					return usage("--max-reserved is how many keys carts may hold at once, not %d", maxReserved)
+				}
+				pool.MaxReserved = &maxReserved
+			}
+			if err := parseLow(low, &pool); err != nil {
+				return err
 			}
 			if release != "" {
 				at, err := time.Parse(time.RFC3339, release)
@@ -98,8 +108,29 @@ func (c *command) poolCreate() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "what a buyer reads; the SKU unless set")
 	cmd.Flags().StringVar(&shortage, "shortage", "wait", "what a paid unit does without stock: wait or fail")
 	cmd.Flags().Int64Var(&pendingSupply, "pending-supply", 0, "how many units may be sold ahead; any number unless set")
+	cmd.Flags().StringVar(&low, "low", "", "tell when no more keys than this are left: N, or N% of what was last stocked")
+	cmd.Flags().Int64Var(&maxReserved, "max-reserved", 0, "how many keys carts may hold at once; any number unless set")
 	cmd.Flags().StringVar(&release, "release", "", "announce nothing to buyers before this time (RFC 3339)")
 	return cmd
+}
+
+// parseLow reads the mark at which a pool counts as low: a number of keys, or a percentage of what was last stocked.
+func parseLow(low string, pool *inventory.Pool) error {
+	if low == "" {
+		return nil
+	}
+	number, percent := strings.CutSuffix(low, "%")
+	n, err := strconv.ParseInt(number, 10, 64)
+	switch {
+	case err != nil || n < 0 || percent && (n < 1 || n > 99):
+		return usage("--low is a number of keys like 20, or a percentage from 1%% to 99%%, not %q", low)
+	case percent:
+		p := int(n)
+		pool.LowPercent = &p
+	default:
+		pool.LowKeys = &n
+	}
+	return nil
 }
 
 func (c *command) poolMap() *cobra.Command {
