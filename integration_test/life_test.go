@@ -22,7 +22,6 @@ type life struct {
 	pool   *pgxpool.Pool
 	server *http.Server
 
-	killed bool
 	cutter cutter // of its connections to the outside
 	wires  []*wire
 
@@ -41,11 +40,11 @@ func (s *scenario) start(ctx context.Context) (*life, error) {
 	l := &life{since: s.clock.now(), ended: make(chan struct{})}
 	config, err := s.config(ctx, l)
 	if err != nil {
-		l.cutter.end()
+		l.cut()
 		return nil, err
 	}
 	if l.shop, err = adapter.New(ctx, config); err != nil {
-		l.cutter.end()
+		l.cut()
 		return nil, fmt.Errorf("start keytill: %w", err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -136,12 +135,21 @@ func (l *life) stop() error {
 	return errors.Join(err, l.bury())
 }
 
-// kill ends it as the kernel does: first nothing more gets out, so that it cannot note anything about its end.
+// kill ends it as the kernel does: first nothing more gets out, so that it cannot note anything about its end. What is
+// left of it only finds that out, for up to ten seconds, and nobody waits for that.
 func (l *life) kill() {
-	l.killed = true
-	l.cutter.end()
+	l.cut()
 	_ = l.server.Close()
 	l.cancel()
+	go func() { _ = l.bury() }()
+}
+
+// cut ends every connection it has to the outside, and its ways there.
+func (l *life) cut() {
+	l.cutter.end()
+	for _, w := range l.wires {
+		w.close()
+	}
 }
 
 // bury waits until nothing of it runs any more.
@@ -161,12 +169,9 @@ func (l *life) bury() error {
 	case <-time.After(endTimeout):
 		return errors.New("database connections were not given back")
 	}
-	l.cutter.end()
-	for _, w := range l.wires {
-		w.close()
+	l.cut()
+	if l.err != nil && !errors.Is(l.err, context.Canceled) { // it may be told to stop while it still starts
+		return l.err
 	}
-	if l.killed {
-		return nil // how it ended is no news
-	}
-	return l.err
+	return nil
 }

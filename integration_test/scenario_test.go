@@ -37,8 +37,7 @@ type scenario struct {
 
 	keyset *inventory.Keyset
 	log    *logBuffer
-	life   *life   // keytill as it runs now
-	dead   []*life // those that were killed
+	life   *life // keytill as it runs now
 
 	mu         sync.Mutex    // for-each runs commands in parallel
 	numbered   map[int64]int // how many keys of a pool were named SKU-0001 …
@@ -95,11 +94,6 @@ func (s *scenario) end(t testing.TB) {
 	if s.life != nil {
 		if err := s.life.stop(); err != nil {
 			t.Errorf("stop keytill: %v", err)
-		}
-	}
-	for _, dead := range s.dead {
-		if err := dead.bury(); err != nil {
-			t.Errorf("keytill that was killed: %v", err)
 		}
 	}
 	s.mail.Close()

@@ -94,7 +94,6 @@ func restart(ctx context.Context, c *call) error {
 			return err
 		}
 		c.life.kill()
-		c.dead = append(c.dead, c.life)
 	default:
 		return fmt.Errorf("it takes nothing or kill, not %q", c.words)
 	}
