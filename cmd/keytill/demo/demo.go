@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/keytill/keytill/inventory"
 )
 
 // Limits of what can be asked for.
@@ -35,7 +37,7 @@ type Config struct {
 
 	// BeforeChecks is called when all has happened and nothing is checked yet. It is for tests, which break something
 	// here and see that the checks find it.
-	BeforeChecks func(ctx context.Context, db *pgxpool.Pool) error
+	BeforeChecks func(ctx context.Context, db *pgxpool.Pool, keyset *inventory.Keyset) error
 }
 
 // Check says what is wrong with the numbers.
@@ -103,7 +105,7 @@ func (s *story) play(fail func(error)) (Report, error) {
 		}
 	}
 	if s.BeforeChecks != nil {
-		if err := s.BeforeChecks(s.ctx, s.db); err != nil {
+		if err := s.BeforeChecks(s.ctx, s.db, s.keyset); err != nil {
 			return Report{}, err
 		}
 	}

@@ -23,7 +23,7 @@ const (
 
 // Head says what is about to happen.
 func (p *Printer) Head(c Config) {
-	fmt.Fprintf(p.W, "\n  %s  %s\n\n", p.bold("keytill demo"), p.dim(fmt.Sprintf("%s for %s, and everything that goes wrong in a shop",
+	fmt.Fprintf(p.W, "\n  %s  %s\n\n", p.bold("keytill demo"), p.dim(fmt.Sprintf("%s, %s at once, and a webhook's bad day",
 		plural(c.Keys, "key"), plural(c.Orders, "order"))))
 }
 
@@ -40,7 +40,9 @@ func (p *Printer) Progress(now Progress) {
 		p.clear()
 		line := "  · " + now.Step
 		if now.Total > 0 {
-			line = pad(line, 24) + p.bar(float64(now.Done)/float64(now.Total), barWidth) + fmt.Sprintf(" %d of %d", now.Done, now.Total)
+			filled := float64(now.Done) / float64(now.Total)
+			line = pad(line, 24) + p.bar(filled, barWidth) + p.dim(strings.Repeat("·", barWidth-cells(filled, barWidth))) +
+				fmt.Sprintf(" %d of %d", now.Done, now.Total)
 		}
 		fmt.Fprint(p.W, line)
 		p.shown = true
@@ -85,7 +87,9 @@ func (p *Printer) counts(r Report) {
 			if i == 0 {
 				name = row.name
 			}
-			fmt.Fprintf(p.W, "  %-9s %-14s %6d  %s\n", name, strings.ReplaceAll(c.State, "_", " "), c.N, p.bar(float64(c.N)/float64(max(total, 1)), 40))
+			line := fmt.Sprintf("  %-9s %-14s %6d  %s", name, strings.ReplaceAll(c.State, "_", " "), c.N,
+				p.bar(float64(c.N)/float64(max(total, 1)), 40))
+			fmt.Fprintln(p.W, strings.TrimRight(line, " "))
 		}
 	}
 	p.line("webhooks", "received", r.Events.Posted, fmt.Sprintf("of %s, %d of them settled", plural(r.Events.Recorded, "event"), r.Events.Done))
@@ -131,7 +135,11 @@ func (p *Printer) sample(s Sample) {
 	fmt.Fprintf(p.W, "  %s · %d %s · %s\n", s.Order.Email, s.Order.Total, s.Order.Currency, s.Order.Payment)
 	fmt.Fprintf(p.W, "  key %s\n\n", dash(s.Key))
 	for _, m := range s.History {
-		fmt.Fprintf(p.W, "  %s  %-8s %s\n", p.dim(fmt.Sprintf("%7d ms", m.MS)), m.What, m.Name)
+		name := m.Name
+		if m.What == "key" {
+			name = p.bold(name)
+		}
+		fmt.Fprintf(p.W, "  %s  %-8s %s\n", p.dim(fmt.Sprintf("%7d ms", m.MS)), m.What, name)
 	}
 }
 
@@ -146,8 +154,8 @@ func (p *Printer) speed(r Report) {
 	p.section("How fast", "on this machine")
 	fmt.Fprintf(p.W, "  %s in %.2f s, webhook to key: %.0f a second, with %d calls to Stripe.\n", plural(r.Rush.Orders, "order"),
 		float64(r.Rush.MS)/1000, r.Rush.PerSecond, r.Stripe.Rush)
-	fmt.Fprintf(p.W, "  %s\n", p.dim("keytill keeps its calls below Stripe's rate limit. The database was thrown"))
-	fmt.Fprintf(p.W, "  %s\n", p.dim("away, so it ran without fsync; yours will not."))
+	fmt.Fprintf(p.W, "  %s\n", p.dim("What bounds a crowd is Stripe's rate limit, which keytill stays below. This"))
+	fmt.Fprintf(p.W, "  %s\n", p.dim("database is thrown away, so it runs without fsync; yours waits for its disk."))
 }
 
 func (p *Printer) checks(r Report) {
@@ -172,15 +180,22 @@ func (p *Printer) checks(r Report) {
 // eighths are the parts of a cell that a bar can end in.
 var eighths = []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// bar is a bar of so many cells, filled to a part; what is not nothing shows.
-func (p *Printer) bar(part float64, cells int) string {
-	n := int(part*float64(cells*8) + 0.5)
+// bar is a bar of so many cells, filled to a part.
+func (p *Printer) bar(part float64, of int) string {
+	n := filledEighths(part, of)
+	return p.blue(strings.Repeat("█", n/8) + eighths[n%8])
+}
+
+// cells is how many cells a bar takes.
+func cells(part float64, of int) int { return (filledEighths(part, of) + 7) / 8 }
+
+// filledEighths rounds so that what is not nothing shows.
+func filledEighths(part float64, of int) int {
+	n := int(part*float64(of*8) + 0.5)
 	if part > 0 {
 		n = max(n, 1)
 	}
-	n = min(n, cells*8)
-	filled := strings.Repeat("█", n/8) + eighths[n%8]
-	return p.blue(filled)
+	return min(n, of*8)
 }
 
 func pad(text string, cells int) string { return text + strings.Repeat(" ", max(1, cells-runes(text))) }

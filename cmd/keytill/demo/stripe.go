@@ -3,7 +3,9 @@ package demo
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -88,13 +90,13 @@ func newPostman(st *stage) *postman {
 	return &postman{stage: st, slots: make(chan struct{}, inFlight), events: make(map[string]bool)}
 }
 
-// deliver posts all copies of the events at once and returns when each is answered.
+// deliver posts all copies of the events at once, shuffled, and returns when each is answered.
 func (p *postman) deliver(ctx context.Context, events ...stripefake.Event) error {
+	events = slices.Repeat(events, copies)
+	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
 	group, ctx := errgroup.WithContext(ctx)
 	for _, ev := range events {
-		for range copies {
-			group.Go(func() error { return p.post(ctx, ev) })
-		}
+		group.Go(func() error { return p.post(ctx, ev) })
 	}
 	return group.Wait()
 }

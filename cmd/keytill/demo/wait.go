@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -23,13 +24,21 @@ func (o openWork) nothing() bool { return o.events == 0 && o.deliveries == 0 && 
 // patience is how long nothing at all may change while work is open. It is longer than the pauses between tries.
 const patience = 30 * time.Second
 
-// settled waits until nothing is open, and tells how many orders there are on the way to want.
-func (s *story) settled(want int) error {
+// settled waits until nothing is open.
+func (s *story) settled() error {
+	posted := make(chan struct{})
+	close(posted)
+	return s.watch(s.ctx, 0, posted)
+}
+
+// watch waits until all is posted and nothing is open, and tells how many orders there are on the way to want.
+func (s *story) watch(ctx context.Context, want int, posted <-chan struct{}) error {
 	var last openWork
 	changed := time.Now()
-	return poll(s.ctx, func() (bool, error) {
+	return poll(ctx, func() (bool, error) {
+		all := isClosed(posted) // before the look: what is posted during it counts as open
 		var now openWork
-		err := s.db.QueryRow(s.ctx, readOpen, inventory.DefaultMerchant).Scan(&now.events, &now.deliveries, &now.jobs, &now.orders)
+		err := s.db.QueryRow(ctx, readOpen, inventory.DefaultMerchant).Scan(&now.events, &now.deliveries, &now.jobs, &now.orders)
 		if err != nil {
 			return false, fmt.Errorf("ask for open work: %w", err)
 		}
@@ -43,6 +52,15 @@ func (s *story) settled(want int) error {
 			return false, fmt.Errorf("nothing has moved for %v: %d events, %d deliveries and %d jobs are open", patience,
 				now.events, now.deliveries, now.jobs)
 		}
-		return now.nothing(), nil
+		return all && now.nothing(), nil
 	})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
