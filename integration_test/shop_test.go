@@ -30,8 +30,8 @@ func merchant(ctx context.Context, c *call) error {
 	return inventory.AddMerchant(ctx, c.db, a.plain[0], account, c.clock.now())
 }
 
-// pool SKU [keys=…] [price=price_x] [product=prod_x] [per_unit=1] [pending_supply=N] [release=+72h] [shortage=wait|fail]
-// [merchant=default]
+// pool SKU [keys=…] [price=price_x] [product=prod_x] [per_unit=1] [low=N] [pending_supply=N] [release=+72h]
+// [shortage=wait|fail] [merchant=default]
 func pool(ctx context.Context, c *call) error {
 	a, err := c.args("SKU", "keys", "price", "product", "per_unit", "low", "pending_supply", "release", "shortage", "merchant")
 	if err != nil {
@@ -70,16 +70,16 @@ func (s *scenario) readPool(a args) (inventory.Pool, error) {
 	default:
 		return p, fmt.Errorf("shortage=%s: it is wait or fail", p.Shortage)
 	}
-	if _, ok := a.named["low"]; ok {
-		return p, errors.New("low=: not supported yet")
-	}
-	if _, ok := a.named["pending_supply"]; ok {
-		n, err := a.count("pending_supply", 0, 0)
+	for name, field := range map[string]**int64{"low": &p.LowKeys, "pending_supply": &p.PendingSupply} {
+		if _, ok := a.named[name]; !ok {
+			continue
+		}
+		n, err := a.count(name, 0, 0)
 		if err != nil {
 			return p, err
 		}
-		supply := int64(n)
-		p.PendingSupply = &supply
+		keys := int64(n)
+		*field = &keys
 	}
 	if text, ok := a.named["release"]; ok {
 		d, err := ahead(text)
@@ -172,12 +172,6 @@ func smtp(_ context.Context, c *call) error {
 	}
 	return nil
 }
-
-// reserve SKU*N… ref=REF [ttl=15m] [want=ok|sold_out|too_many|backorder]
-func reserve(context.Context, *call) error { return errors.New("reserve: not supported yet") }
-
-// release ref=REF
-func release(context.Context, *call) error { return errors.New("release: not supported yet") }
 
 // for-each N [at_once=M] COMMAND…
 func forEach(ctx context.Context, c *call, cmds map[string]command) error {
