@@ -193,6 +193,7 @@ func sealWith(t *testing.T, address, text string) {
 	}
 }
 
+// withoutSchema is the URL of a database that has nothing of keytill.
 func withoutSchema(t *testing.T) string {
 	t.Helper()
 	address := pgtest.NewURL(t)

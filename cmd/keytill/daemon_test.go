@@ -66,11 +66,18 @@ const startPatience = 30 * time.Second
 // serve starts a daemon and returns once it is up. It is killed at the test's end if it still runs then.
 func serve(t *testing.T, env environment) *daemon {
 	t.Helper()
-	d := &daemon{cmd: exec.Command(program(t), "serve"), ended: make(chan struct{})}
-	d.cmd.Dir = t.TempDir()
+	cmd := exec.Command(program(t), "serve")
+	cmd.Dir = t.TempDir()
 	for name, value := range env {
-		d.cmd.Env = append(d.cmd.Env, "KEYTILL_"+name+"="+value)
+		cmd.Env = append(cmd.Env, "KEYTILL_"+name+"="+value)
 	}
+	return startDaemon(t, cmd)
+}
+
+// startDaemon starts a command that becomes a daemon.
+func startDaemon(t *testing.T, cmd *exec.Cmd) *daemon {
+	t.Helper()
+	d := &daemon{cmd: cmd, ended: make(chan struct{})}
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
