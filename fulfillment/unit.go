@@ -48,9 +48,10 @@ const (
 	deservesNothing    deserved = "revoked"
 )
 
-// assign says which of a line's units get what the line deserves. Of units that lose, those go first that have lost
-// already, so that a second settle changes nothing; then those without a key; then the highest number. A unit of quantity
-// that gives several keys loses them together: units holds them in order, perUnit for each.
+// assign says which of a line's units get what the line deserves. Of units that lose, those go first that a person took,
+// so that a refund of what support has taken back takes no other; then those that have lost already, so that a second
+// settle changes nothing; then those without a key; then the highest number. A unit of quantity that gives several keys
+// loses them together: units holds them in order, perUnit for each.
 func assign(share Share, units []unit, perUnit int) []deserved {
 	groups := make([]group, 0, len(units)/perUnit)
 	for start := 0; start+perUnit <= len(units); start += perUnit {
@@ -86,7 +87,8 @@ type group struct {
 type loss int
 
 const (
-	lostForGood loss = iota
+	lostToPerson loss = iota
+	lostForGood
 	lostForNow
 	lostNothing
 )
@@ -94,10 +96,12 @@ const (
 func groupOf(number int, units []unit) group {
 	g := group{number: number, lost: lostNothing}
 	for _, u := range units {
-		switch u.state {
-		case UnitRevoked:
+		switch {
+		case u.state == UnitRevoked && u.revokedBy == ByPerson:
+			g.lost = min(g.lost, lostToPerson)
+		case u.state == UnitRevoked:
 			g.lost = min(g.lost, lostForGood)
-		case UnitSuspended:
+		case u.state == UnitSuspended:
 			g.lost = min(g.lost, lostForNow)
 		}
 		if u.key != 0 {

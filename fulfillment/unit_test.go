@@ -126,6 +126,8 @@ func TestAssignSaysWhichUnitsLose(t *testing.T) {
 		{"the one that lost last is restored first", Share{Due: 2, Revoked: 1}, 1, "fulfilled* revoked* revoked*", "due due revoked"},
 		{"the one that lost a key is restored before one that had none", Share{Due: 2, Revoked: 1}, 1, "revoked fulfilled* revoked*", "revoked due due"},
 		{"one that a person took counts for a refund", Share{Due: 2, Revoked: 1}, 1, "revoked*! fulfilled* fulfilled*", "revoked due due"},
+		{"one that a person took counts before one that a refund took", Share{Due: 2, Revoked: 1}, 1, "revoked*! fulfilled* revoked*", "revoked due due"},
+		{"one that a person took needs no suspending", Share{Due: 1, Revoked: 1, Suspended: 1}, 1, "suspended* fulfilled* revoked*!", "suspended due revoked"},
 		{"a bundle loses all its keys", Share{Due: 1, Revoked: 1}, 2, "fulfilled* fulfilled* fulfilled* fulfilled*", "due due revoked revoked"},
 		{"a bundle that lacks a key first", Share{Due: 1, Revoked: 1}, 2, "fulfilled* waiting fulfilled* fulfilled*", "revoked revoked due due"},
 		{"a bundle that lost a key first", Share{Due: 1, Suspended: 1}, 2, "revoked*! fulfilled* waiting waiting", "suspended suspended due due"},
