@@ -87,16 +87,16 @@ func mail(ctx context.Context, c *call) error {
 }
 
 // hookTypes are what a storefront may be told.
-var hookTypes = []string{string(fulfillment.FulfillmentCompleted), string(fulfillment.FulfillmentWaiting),
-	string(fulfillment.FulfillmentFailed), string(fulfillment.KeySuspended), string(fulfillment.KeyRevoked),
-	string(fulfillment.KeyRestored), "stock.low"}
+var hookTypes = []fulfillment.NoticeType{fulfillment.FulfillmentCompleted, fulfillment.FulfillmentWaiting,
+	fulfillment.FulfillmentFailed, fulfillment.KeySuspended, fulfillment.KeyRevoked, fulfillment.KeyRestored,
+	fulfillment.KeyReplaced, fulfillment.StockLow, fulfillment.StockOut}
 
 // hook TYPE N
 func hook(ctx context.Context, c *call) error {
 	if err := c.exactly("TYPE N"); err != nil {
 		return err
 	}
-	if err := oneOf("type of hook", c.words[0], hookTypes); err != nil {
+	if err := oneOf("type of hook", fulfillment.NoticeType(c.words[0]), hookTypes); err != nil {
 		return err
 	}
 	want, err := readCount("hook", c.words[1], 0)

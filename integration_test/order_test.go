@@ -18,7 +18,7 @@ import (
 var (
 	unitStates = []fulfillment.UnitState{fulfillment.UnitPending, fulfillment.UnitWaiting, fulfillment.UnitFulfilled,
 		fulfillment.UnitSuspended, fulfillment.UnitRevoked, fulfillment.UnitFailed}
-	paymentStates = []string{"pending", "paid", "part_refunded", "refunded", "disputed", "lost", "closed"}
+	paymentStates = []fulfillment.PaymentState{"pending", "paid", "part_refunded", "refunded", "disputed", "lost", "closed"}
 )
 
 // merchants lists them, the default one first.
@@ -52,7 +52,7 @@ func order(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	payment := a.text("payment", "")
+	payment := fulfillment.PaymentState(a.text("payment", ""))
 	if payment != "" {
 		if err := oneOf("payment state", payment, paymentStates); err != nil {
 			return err
@@ -77,7 +77,7 @@ func order(ctx context.Context, c *call) error {
 			return err
 		}
 		got := o.Units()
-		if !onlyPayment && !maps.Equal(got, want) || payment != "" && string(o.Payment) != payment {
+		if !onlyPayment && !maps.Equal(got, want) || payment != "" && o.Payment != payment {
 			return fmt.Errorf("the order's units are %s payment=%s", showCounts(got, unitStates), o.Payment)
 		}
 		return nil

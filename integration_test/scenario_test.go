@@ -44,6 +44,7 @@ type scenario struct {
 	snapshots  map[string]json.RawMessage
 	remembered map[string][]string
 	holds      map[string]*stripefake.Hold
+	carts      map[string]string // the merchant by a reservation's reference
 }
 
 type scenarioKey struct{}
@@ -66,7 +67,7 @@ func setUp(env *testscript.Env) error {
 		mail:     smtptest.Start(),
 		hooks:    hooktest.Start(hooktest.NewSecret()),
 		numbered: make(map[int64]int), snapshots: make(map[string]json.RawMessage),
-		remembered: make(map[string][]string), holds: make(map[string]*stripefake.Hold),
+		remembered: make(map[string][]string), holds: make(map[string]*stripefake.Hold), carts: make(map[string]string),
 	}
 	s.receiver = newReceiver(s.hooks, clock.now)
 	env.Values[scenarioKey{}] = s

@@ -293,7 +293,7 @@ func (s *scenario) await(ctx context.Context, check func(ctx context.Context) er
 }
 
 // oneOf reports an error unless the word is among the known.
-func oneOf(what, word string, known []string) error {
+func oneOf[S ~string](what string, word S, known []S) error {
 	if !slices.Contains(known, word) {
 		return fmt.Errorf("unknown %s %q, known are %q", what, word, known)
 	}

@@ -34,6 +34,13 @@ for-each 2 nosuch
 for-each 2 at_once=2 order cs_$N refunded:1
 for-each 2 stripe session cs_$N price_game*1
 smtp sideways
+reserve game*1
+reserve game ref=cart-1
+reserve nosuch*1 ref=cart-1
+reserve game*1 ref=cart-1 want=sold_out
+reserve game*9 ref=cart-2
+reserve game*1 ref=cart-3 want=maybe
+release ref=nosuch
 stripe session cs_2 price_game
 stripe session cs_2 price_game*1 nosuch.field=1 status
 stripe nosuch
