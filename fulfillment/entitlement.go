@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // PaymentState is the money's side of an order.
@@ -97,7 +98,7 @@ func Entitle(p Payment, items []Item, answers map[string]string, policy Policy) 
 	v.Refunded = lost.sum
 
 	// What disputes, warnings and reviews do to the rest: they are about the whole payment.
-	stand := standing(p, policy, &v.Questions)
+	stand := standing(p, policy, lost.whole, &v.Questions)
 	for i := range v.Lines {
 		s := &v.Lines[i]
 		switch stand {
@@ -194,9 +195,13 @@ const (
 	standLost
 )
 
-func standing(p Payment, policy Policy, questions *Questions) stand {
-	worst := standClear
+// standing also asks what disputes and warnings leave open. A warning is answered by a refund of the whole or by the
+// dispute it warned of, however that ends; an inquiry is not yet one. Stripe's own field actionable also goes with an
+// inquiry, so it is not read.
+func standing(p Payment, policy Policy, refunded bool, questions *Questions) stand {
+	worst, answered := standClear, refunded
 	for _, d := range p.Disputes {
+		answered = answered || !strings.HasPrefix(d.Status, "warning_")
 		switch d.Status {
 		case "needs_response", "under_review":
 			worst = max(worst, standDisputed)
@@ -210,13 +215,12 @@ func standing(p Payment, policy Policy, questions *Questions) stand {
 			questions.ask(UnknownStatus, d.ID, "dispute %s has the status %q, which keytill does not know", d.ID, d.Status)
 		}
 	}
-	for _, w := range p.Warnings {
-		if !w.Actionable {
-			continue
-		}
-		questions.ask(FraudWarning, w.ID, "the card's issuer reports fraud: refund the payment, or keep it and expect a dispute")
-		if policy.SuspendOnWarning {
-			worst = max(worst, standHeld)
+	if !answered {
+		for _, w := range p.Warnings {
+			questions.ask(FraudWarning, w.ID, "the card's issuer reports fraud: refund the payment, or keep it and expect a dispute")
+			if policy.SuspendOnWarning {
+				worst = max(worst, standHeld)
+			}
 		}
 	}
 	for _, r := range p.Reviews {

@@ -226,8 +226,42 @@ func TestDisputeAndRefund(t *testing.T) {
 	}
 }
 
+func TestAWarningIsAnsweredByARefundOrADisputeAndNotByAnInquiry(t *testing.T) {
+	asks := "fraud_warning issfr_1"
+	tests := []struct {
+		name    string
+		dispute string
+		refund  int64
+		payment PaymentState
+		share   Share
+		asks    []string
+	}{
+		{"alone", "", 0, Paid, Share{Suspended: 2}, []string{asks}},
+		{"an inquiry", "warning_needs_response", 0, Paid, Share{Suspended: 2}, []string{"inquiry dp_1", asks}},
+		{"an inquiry that was closed", "warning_closed", 0, Paid, Share{Suspended: 2}, []string{asks}},
+		{"an open dispute", "needs_response", 0, Disputed, Share{Suspended: 2}, nil},
+		{"a dispute that was won", "won", 0, Paid, Share{Due: 2}, nil},
+		{"a part refunded", "", 1000, PartRefunded, Share{Suspended: 1, Revoked: 1}, []string{asks}},
+		{"all refunded", "", 2000, Refunded, Share{Revoked: 2}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			items := []Item{item("game", 2, 2000)}
+			p := paidFor(items...)
+			p.Warnings = []Warning{{ID: "issfr_1"}}
+			if tt.dispute != "" {
+				p.Disputes = []Dispute{{ID: "dp_1", Status: tt.dispute, Amount: 2000}}
+			}
+			if tt.refund > 0 {
+				p.Refunds = []Refund{{ID: "re_1", Status: "succeeded", Amount: tt.refund}}
+			}
+			checkVerdict(t, Entitle(p, items, nil, Policy{SuspendOnWarning: true}), tt.payment, []Share{tt.share}, tt.asks...)
+		})
+	}
+}
+
 func TestWarningsAndReviewsFollowThePolicy(t *testing.T) {
-	open, over := Warning{ID: "issfr_1", Actionable: true}, Warning{ID: "issfr_2"}
+	open := Warning{ID: "issfr_1"}
 	due, suspended := Share{Due: 2}, Share{Suspended: 2}
 	tests := []struct {
 		name     string
@@ -239,9 +273,6 @@ func TestWarningsAndReviewsFollowThePolicy(t *testing.T) {
 	}{
 		{"a warning asks", []Warning{open}, nil, Policy{}, due, []string{"fraud_warning issfr_1"}},
 		{"a warning suspends where the policy says so", []Warning{open}, nil, Policy{SuspendOnWarning: true}, suspended,
-			[]string{"fraud_warning issfr_1"}},
-		{"a warning that was acted upon is over", []Warning{over}, nil, Policy{SuspendOnWarning: true}, due, nil},
-		{"one warning is over, one is not", []Warning{over, open}, nil, Policy{SuspendOnWarning: true}, suspended,
 			[]string{"fraud_warning issfr_1"}},
 		{"an open review holds the keys back", nil, []Review{{ID: "prv_1", Open: true}}, Policy{}, suspended, nil},
 		{"a closed review does not", nil, []Review{{ID: "prv_1"}}, Policy{}, due, nil},
@@ -264,7 +295,7 @@ func TestWarningsAndReviewsFollowThePolicy(t *testing.T) {
 func TestWhatIsListedTwiceIsAskedOnce(t *testing.T) {
 	items := []Item{item("game", 2, 2000)}
 	p := paidFor(items...)
-	inquiry, warning := Dispute{ID: "dp_1", Status: "warning_needs_response"}, Warning{ID: "issfr_1", Actionable: true}
+	inquiry, warning := Dispute{ID: "dp_1", Status: "warning_needs_response"}, Warning{ID: "issfr_1"}
 	p.Disputes, p.Warnings = []Dispute{inquiry, inquiry}, []Warning{warning, warning}
 	checkVerdict(t, Entitle(p, items, nil, Policy{}), Paid, []Share{{Due: 2}}, "fraud_warning issfr_1", "inquiry dp_1")
 }

@@ -80,8 +80,7 @@ type Dispute struct {
 
 // Warning is an early fraud warning of the card's issuer.
 type Warning struct {
-	ID         string
-	Actionable bool // false once the payment was refunded or disputed
+	ID string
 }
 
 // Review is a review by Radar or a person.

@@ -266,7 +266,7 @@ func (r reading) warnings(intent string) ([]fulfillment.Warning, error) {
 	}
 	list := make([]fulfillment.Warning, len(warnings))
 	for i, warning := range warnings {
-		list[i] = fulfillment.Warning{ID: warning.ID, Actionable: warning.Actionable}
+		list[i] = fulfillment.Warning{ID: warning.ID}
 	}
 	return list, nil
 }
