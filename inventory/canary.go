@@ -1,9 +1,11 @@
 package inventory
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,7 +18,7 @@ var ErrWrongKeyset = errors.New("this keyset did not encrypt this database: give
 const canaryText = "keytill canary"
 
 const (
-	readCanary = `SELECT ciphertext FROM keytill.canary WHERE merchant_id = $1`
+	readCanary = `SELECT ciphertext, fingerprint FROM keytill.canary WHERE merchant_id = $1`
 
 	// Lock: none beyond the row's own. Of two first starts one wins, and both read the winner's row.
 	insertCanary = `INSERT INTO keytill.canary (merchant_id, ciphertext, fingerprint) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
@@ -25,14 +27,15 @@ const (
 // DefaultMerchant is the merchant that exists from the start and owns the platform's own Stripe account.
 const DefaultMerchant = "default"
 
-// CheckKeyset opens the database's canary with the keyset, or seals one in a database that has none yet.
+// CheckKeyset opens the database's canary with the keyset, or seals one in a database that has none yet. Both parts of
+// the keyset must be right: with another fingerprint part, keys would open and duplicates would be taken for new.
 func CheckKeyset(ctx context.Context, db pg.Querier, keyset *Keyset) error {
-	ciphertext, err := loadCanary(ctx, db)
+	ciphertext, fingerprint, err := loadCanary(ctx, db)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if err := putCanary(ctx, db, keyset); err != nil {
 			return err
 		}
-		ciphertext, err = loadCanary(ctx, db)
+		ciphertext, fingerprint, err = loadCanary(ctx, db)
 	}
 	if err != nil {
 		return fmt.Errorf("read the canary: %w", err)
@@ -41,12 +44,19 @@ func CheckKeyset(ctx context.Context, db pg.Querier, keyset *Keyset) error {
 	if err != nil || string(text) != canaryText {
 		return ErrWrongKeyset
 	}
+	fingerprints, err := keyset.Fingerprints([]byte(canaryText))
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(fingerprints, func(f []byte) bool { return bytes.Equal(f, fingerprint) }) {
+		return ErrWrongKeyset
+	}
 	return nil
 }
 
-func loadCanary(ctx context.Context, db pg.Querier) (ciphertext []byte, err error) {
-	err = db.QueryRow(ctx, readCanary, DefaultMerchant).Scan(&ciphertext)
-	return ciphertext, err
+func loadCanary(ctx context.Context, db pg.Querier) (ciphertext, fingerprint []byte, err error) {
+	err = db.QueryRow(ctx, readCanary, DefaultMerchant).Scan(&ciphertext, &fingerprint)
+	return ciphertext, fingerprint, err
 }
 
 func putCanary(ctx context.Context, db pg.Querier, keyset *Keyset) error {
