@@ -237,7 +237,7 @@ func TestAWarningIsAnsweredByARefundOrADisputeAndNotByAnInquiry(t *testing.T) {
 		asks    []string
 	}{
 		{"alone", "", 0, Paid, Share{Suspended: 2}, []string{asks}},
-		{"an inquiry", "warning_needs_response", 0, Paid, Share{Suspended: 2}, []string{"inquiry dp_1", asks}},
+		{"an inquiry", "warning_needs_response", 0, Paid, Share{Suspended: 2}, []string{asks, "inquiry dp_1"}},
 		{"an inquiry that was closed", "warning_closed", 0, Paid, Share{Suspended: 2}, []string{asks}},
 		{"an open dispute", "needs_response", 0, Disputed, Share{Suspended: 2}, nil},
 		{"a dispute that was won", "won", 0, Paid, Share{Due: 2}, nil},
