@@ -19,7 +19,7 @@ func (c *command) demo() *cobra.Command {
 		Long: "Plays a shop's bad day with keytill's real parts: orders at once, every webhook several times and in wrong order,\n" +
 			"one lost, one order more than there are keys, a refund. Then it prints what became of it, read back from the\n" +
 			"database, and checks keytill's promises. It brings its own PostgreSQL, a fake of Stripe, a mail server and a\n" +
-			"storefront, uses none of your settings, and leaves nothing behind. Exit 1 if a promise was broken.",
+			"storefront, uses none of your settings, and takes all of it down again. Exit 1 if a promise was broken.",
 		Example: "  keytill demo\n  keytill demo --orders 500 --keys 400",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,7 +29,7 @@ func (c *command) demo() *cobra.Command {
 			return c.runDemo(cmd.Context(), config)
 		},
 	}
-	cmd.Flags().IntVar(&config.Orders, "orders", demo.DefaultOrders, "how many buyers come at once, up to 10000")
+	cmd.Flags().IntVar(&config.Orders, "orders", demo.DefaultOrders, "how many buyers come at once, up to 10000; Stripe's rate limit lets some 20 a second through")
 	cmd.Flags().IntVar(&config.Keys, "keys", demo.DefaultKeys, "how many keys there are for them, up to 10000")
 	return cmd
 }

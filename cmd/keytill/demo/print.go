@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -13,12 +14,16 @@ type Printer struct {
 	Live  bool // a terminal: the line of the running step is written over
 	Color bool
 
-	shown bool // the running step's line is on the screen
+	shown bool      // the running step's line is on the screen
+	said  time.Time // when a step that takes long was last heard of, where lines cannot be written over
 }
+
+// sayEvery is how often a long step is heard of where lines cannot be written over.
+const sayEvery = 5 * time.Second
 
 const (
 	width    = 80
-	barWidth = 24
+	barWidth = 32
 )
 
 // Head says what is about to happen.
@@ -33,7 +38,7 @@ func (p *Printer) Progress(now Progress) {
 	case now.Over && now.Note != "":
 		p.clear()
 		took := fmt.Sprintf("%.1f s", now.Took.Seconds())
-		fmt.Fprintf(p.W, "  %s %s%s\n", p.green("✓"), pad(now.Note, width-7-len(took)), p.dim(took))
+		fmt.Fprintf(p.W, "  %s %s%s\n", p.green("✓"), pad(now.Note, width-6-len(took)), p.dim(took))
 	case now.Over:
 		p.clear()
 	case p.Live:
@@ -41,11 +46,16 @@ func (p *Printer) Progress(now Progress) {
 		line := "  · " + now.Step
 		if now.Total > 0 {
 			filled := float64(now.Done) / float64(now.Total)
-			line = pad(line, 24) + p.bar(filled, barWidth) + p.dim(strings.Repeat("·", barWidth-cells(filled, barWidth))) +
+			line = pad(line, 24) + p.bar(filled, barWidth) + p.dim(strings.Repeat("─", barWidth-cells(filled, barWidth))) +
 				fmt.Sprintf(" %d of %d", now.Done, now.Total)
 		}
 		fmt.Fprint(p.W, line)
 		p.shown = true
+	case now.Total > 0 && time.Since(p.said) > sayEvery:
+		if !p.said.IsZero() {
+			fmt.Fprintf(p.W, "  · %s: %d of %d\n", now.Step, now.Done, now.Total)
+		}
+		p.said = time.Now()
 	}
 }
 
@@ -92,7 +102,8 @@ func (p *Printer) counts(r Report) {
 			fmt.Fprintln(p.W, strings.TrimRight(line, " "))
 		}
 	}
-	p.line("webhooks", "received", r.Events.Posted, fmt.Sprintf("of %s, %d of them settled", plural(r.Events.Recorded, "event"), r.Events.Done))
+	fmt.Fprintln(p.W)
+	p.line("webhooks", "received", r.Events.Posted, fmt.Sprintf("brought %s, %d of them settled", plural(r.Events.Recorded, "event"), r.Events.Done))
 	for i, d := range r.Deliveries {
 		name := d.Channel
 		if i > 0 && r.Deliveries[i-1].Channel == d.Channel {
@@ -107,8 +118,8 @@ func (p *Printer) counts(r Report) {
 	}
 	p.line("Stripe", "calls", r.Stripe.Total, fmt.Sprintf("%.1f for each order", float64(r.Stripe.Total)/float64(max(total(r.Orders), 1))))
 	if r.Waiting > 0 {
-		fmt.Fprintf(p.W, "\n  %s\n", p.yellow(fmt.Sprintf("%s: fewer keys than orders, as asked. The next restock serves", waits(r.Waiting))))
-		fmt.Fprintf(p.W, "  %s\n", p.yellow("them first, oldest payment first."))
+		fmt.Fprintf(p.W, "\n  %s\n", p.yellow(fmt.Sprintf("%s: fewer keys than orders, as asked for. The next restock", waits(r.Waiting))))
+		fmt.Fprintf(p.W, "  %s\n", p.yellow("serves them first, oldest payment first."))
 	}
 }
 
@@ -177,25 +188,17 @@ func (p *Printer) checks(r Report) {
 	}
 }
 
-// eighths are the parts of a cell that a bar can end in.
-var eighths = []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
-
-// bar is a bar of so many cells, filled to a part.
+// bar is a line of so many cells, filled to a part; what is not nothing shows.
 func (p *Printer) bar(part float64, of int) string {
-	n := filledEighths(part, of)
-	return p.blue(strings.Repeat("█", n/8) + eighths[n%8])
+	return p.cyan(strings.Repeat("━", cells(part, of)))
 }
 
-// cells is how many cells a bar takes.
-func cells(part float64, of int) int { return (filledEighths(part, of) + 7) / 8 }
-
-// filledEighths rounds so that what is not nothing shows.
-func filledEighths(part float64, of int) int {
-	n := int(part*float64(of*8) + 0.5)
+func cells(part float64, of int) int {
+	n := int(part*float64(of) + 0.5)
 	if part > 0 {
 		n = max(n, 1)
 	}
-	return min(n, of*8)
+	return min(n, of)
 }
 
 func pad(text string, cells int) string { return text + strings.Repeat(" ", max(1, cells-runes(text))) }
@@ -214,4 +217,4 @@ func (p *Printer) dim(text string) string    { return p.paint("2", text) }
 func (p *Printer) red(text string) string    { return p.paint("31", text) }
 func (p *Printer) green(text string) string  { return p.paint("32", text) }
 func (p *Printer) yellow(text string) string { return p.paint("33", text) }
-func (p *Printer) blue(text string) string   { return p.paint("36", text) }
+func (p *Printer) cyan(text string) string   { return p.paint("36", text) }
