@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,9 @@ func StripeAccount(ctx context.Context, db pg.Querier, merchant string) (account
 
 // AddMerchant adds a merchant that sells through a Connect account.
 func AddMerchant(ctx context.Context, db pg.Beginner, merchant, account string, at time.Time) error {
+	if strings.TrimSpace(account) == "" { // which would be the platform's own
+		return fmt.Errorf("merchant %s needs the Stripe account that it sells through (acct_…)", merchant)
+	}
 	return pg.InTx(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockMerchants); err != nil {
 			return fmt.Errorf("lock the merchants: %w", err)
