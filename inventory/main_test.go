@@ -21,7 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Suite{M: m}) }
 
 func TestEveryStatementPrepares(t *testing.T) {
 	t.Parallel()
-	sqltest.Prepare(t, pgtest.New(t), ".", sqltest.Fill{"claimKeys": {{1, skipLocked}, {500, waitForLocked}}})
+	limits := [][]any{{1, skipLocked}, {500, waitForLocked}}
+	sqltest.Prepare(t, pgtest.New(t), ".", sqltest.Fill{"claimKeys": limits, "holdKeys": limits})
 }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
