@@ -16,6 +16,7 @@ import (
 	"github.com/keytill/keytill/internal/jobs"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/migrations"
+	"github.com/keytill/keytill/reconcile"
 	"github.com/keytill/keytill/webhooks"
 )
 
@@ -23,6 +24,9 @@ import (
 type Shop struct {
 	config   Config
 	service  *fulfillment.Service
+	sweeper  *reconcile.Sweeper
+	stripe   *stripeapi.Client
+	jobs     fulfillment.Jobs
 	webhook  http.Handler
 	senders  map[fulfillment.Channel]fulfillment.Sender
 	mail     *mail.Sender
@@ -59,11 +63,17 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 	if err != nil {
 		return nil, err
 	}
+	shop.stripe, shop.jobs = stripe, inserter
+	shop.sweeper, err = NewSweeper(config, stripe, shop.service)
+	if err != nil {
+		return nil, err
+	}
 	shop.webhook, err = shop.newWebhook(inserter)
 	if err != nil {
 		return nil, err
 	}
-	return shop, nil
+	// Before anything can be settled: what is settled writes deliveries for the channels that are noted.
+	return shop, shop.service.ServeChannels(ctx, shop.channels())
 }
 
 func (s *Shop) makeSenders() error {
@@ -164,12 +174,10 @@ const stopTimeout = 8 * time.Second
 // Run works jobs and periodic work until ctx ends, and returns when they have stopped: running jobs end, or return to
 // the queue. Any number of processes may run on one database.
 func (s *Shop) Run(ctx context.Context) error {
-	if err := s.service.ServeChannels(ctx, s.channels()); err != nil {
-		return err
-	}
 	workers := river.NewWorkers()
 	s.service.AddWorkers(workers, s.senders)
-	runner, err := jobs.NewRunner(s.config.Pool, jobs.RunnerConfig{Workers: workers, Periodic: fulfillment.PeriodicJobs(),
+	s.addSweeps(workers)
+	runner, err := jobs.NewRunner(s.config.Pool, jobs.RunnerConfig{Workers: workers, Periodic: s.periodic(),
 		Queues: s.queues(), Now: s.config.Now, Logger: s.config.Logger})
 	if err != nil {
 		return err
@@ -198,5 +206,6 @@ func (s *Shop) queues() map[string]river.QueueConfig {
 		fulfillment.QueueEmail:   {MaxWorkers: 8},
 		fulfillment.QueueHook:    {MaxWorkers: 8},
 		fulfillment.QueueProcess: {MaxWorkers: 8},
+		queueSweep:               {MaxWorkers: 2},
 	}
 }

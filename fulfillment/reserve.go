@@ -50,6 +50,9 @@ type Held struct {
 }
 
 const (
+	// Lock: the reference, so that two requests of one cart come one after the other and each sees what the other holds.
+	lockRef = `SELECT pg_advisory_xact_lock(hashtextextended('keytill.ref ' || $1 || ' ' || $2, 0))`
+
 	// Whether units wait in the pools, and how many, and how many are reserved ahead. Index: fulfilments_waiting,
 	// reservations_pool.
 	readPoolPromises = `
@@ -185,6 +188,9 @@ func (h *holding) change(reason string) inventory.Change {
 // start reads what the reference holds already, and extends that: it is the buyer's as long as the cart is alive.
 func (h *holding) start(ctx context.Context, pools []int64) (err error) {
 	h.pools = pools
+	if _, err := h.tx.Exec(ctx, lockRef, h.merchant, h.ref); err != nil {
+		return fmt.Errorf("lock the reference: %w", err)
+	}
 	if err := inventory.ExtendHeld(ctx, h.tx, h.merchant, h.ref, h.until); err != nil {
 		return err
 	}
