@@ -13,6 +13,7 @@ import (
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/inventory"
+	"github.com/keytill/keytill/reconcile"
 )
 
 // Config is what a Shop needs. Pool, Keyset and Stripe are required.
@@ -27,6 +28,8 @@ type Config struct {
 	Mail Mail // no mail unless set
 	Hook Hook // no hooks unless set
 
+	Reconcile Reconcile // a sweep every 15 minutes unless set
+
 	// Told is called in this process after an order has changed, at least once for each change, until it returns nil.
 	Told func(ctx context.Context, notice Notice) error
 
@@ -40,6 +43,7 @@ type Stripe struct {
 	APIKey         string   // sk_… or a restricted rk_…; its mode (test or live) is the shop's
 	WebhookSecrets []string // whsec_…: one for each endpoint, and during a rotation the old one too
 	URL            string   // another base URL than Stripe's, for a fake
+	PerSecond      float64  // calls for each account; somewhat below Stripe's limit of the key's mode unless set
 }
 
 // Mail says how buyers get their keys by e-mail.
@@ -53,6 +57,19 @@ type Hook struct {
 	URL     string
 	Secrets []string // whsec_…, the newest first
 }
+
+// Reconcile says how payments are found that no event told of; see package reconcile.
+type Reconcile struct {
+	Every        time.Duration // 15 minutes unless set; negative: no schedule
+	Grace        time.Duration // how long a payment is left to the webhook; 5 minutes unless set
+	Window       time.Duration // how far behind its cursor a sweep looks again; 7 days unless set
+	SilenceAfter time.Duration // how long no event may come while payments are made; 6 hours unless set
+
+	// Reported, if set, is called with the report of each scheduled sweep.
+	Reported func(reconcile.Report)
+}
+
+const defaultEvery = 15 * time.Minute
 
 const defaultWorkers = 32
 
@@ -79,6 +96,9 @@ func (c *Config) check() error {
 	}
 	if c.Workers < 0 {
 		problems = append(problems, fmt.Errorf("%d workers: it must be more than none", c.Workers))
+	}
+	if c.Reconcile.Every == 0 {
+		c.Reconcile.Every = defaultEvery
 	}
 	if c.Now == nil {
 		c.Now = time.Now

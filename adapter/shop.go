@@ -52,6 +52,7 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 		return nil, err
 	}
 	stripe, err := stripeapi.New(stripeapi.Config{Key: config.Stripe.APIKey, URL: config.Stripe.URL, Logger: config.Logger,
+		PerSecond: config.Stripe.PerSecond,
 		Account: func(ctx context.Context, merchant string) (string, error) {
 			return inventory.StripeAccount(ctx, config.Pool, merchant)
 		}})

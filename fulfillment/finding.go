@@ -24,6 +24,7 @@ const (
 	NoRecipient        FindingKind = "no_recipient"        // keys, and no e-mail address to send them to
 	Shortage           FindingKind = "shortage"            // a paid unit failed, since its pool does not wait
 	Undeliverable      FindingKind = "undeliverable"       // a delivery was given up
+	Silence            FindingKind = "silence"             // payments are made, and no event comes
 )
 
 // A Finding is something a person must look at. It is opened once for its subject and closed when it no longer holds.

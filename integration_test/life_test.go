@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keytill/keytill/adapter"
@@ -37,43 +38,59 @@ const mailFrom = "Shop <shop@example.com>"
 
 // start starts keytill on the scenario's database.
 func (s *scenario) start(ctx context.Context) (*life, error) {
-	l := &life{since: s.clock.now(), ended: make(chan struct{})}
+	l := newLife(s.clock.now())
 	config, err := s.config(ctx, l)
+	if err == nil {
+		err = l.launch(ctx, config)
+	}
 	if err != nil {
 		l.cut()
 		return nil, err
 	}
+	return l, s.awaitChannels(ctx, l)
+}
+
+func newLife(since time.Time) *life { return &life{since: since, ended: make(chan struct{})} }
+
+// launch makes keytill and runs it.
+func (l *life) launch(ctx context.Context, config adapter.Config) (err error) {
 	if l.shop, err = adapter.New(ctx, config); err != nil {
-		l.cut()
-		return nil, fmt.Errorf("start keytill: %w", err)
+		return fmt.Errorf("start keytill: %w", err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.url = "http://" + listener.Addr().String()
 	l.server = &http.Server{Handler: l.shop.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = l.server.Serve(listener) }() // ends with the server
 
-	// Not the script's context: its end must not end keytill before what must hold was checked.
+	// Not the caller's context: its end must not end keytill before what must hold was checked.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l.cancel = cancel
 	go func() {
 		defer close(l.ended)
 		l.err = l.shop.Run(running)
 	}()
-	return l, s.awaitChannels(ctx, l)
+	return nil
+}
+
+// connect opens keytill's connections to the database, by a way that a kill can cut.
+func (l *life) connect(ctx context.Context, url string, conns int32, tracer pgx.QueryTracer) error {
+	poolConfig, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	poolConfig.MaxConns = conns
+	poolConfig.ConnConfig.DialFunc = l.cutter.dial
+	poolConfig.ConnConfig.Tracer = tracer
+	l.pool, err = pgxpool.NewWithConfig(ctx, poolConfig)
+	return err
 }
 
 // config has keytill reach everything by ways that a kill can cut.
 func (s *scenario) config(ctx context.Context, l *life) (adapter.Config, error) {
-	poolConfig, err := pgxpool.ParseConfig(s.url)
-	if err != nil {
-		return adapter.Config{}, err
-	}
-	poolConfig.MaxConns = dbConns
-	poolConfig.ConnConfig.DialFunc = l.cutter.dial
-	if l.pool, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
+	if err := l.connect(ctx, s.url, dbConns, nil); err != nil {
 		return adapter.Config{}, err
 	}
 	var addrs [3]string

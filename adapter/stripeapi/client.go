@@ -12,13 +12,11 @@ package stripeapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -39,6 +37,9 @@ type Config struct {
 	// PerSecond bounds the calls for each account. Zero is somewhat below Stripe's limit of the key's mode, which other
 	// programs of the account share.
 	PerSecond float64
+
+	// RetryWait is about the first pause before another attempt; 200 ms unless set.
+	RetryWait time.Duration
 }
 
 // Stripe allows 100 reads a second in live mode and 25 in test mode (docs.stripe.com/rate-limits).
@@ -98,7 +99,10 @@ func New(c Config) (*Client, error) {
 		Timeout:   callTimeout,
 	}
 	retrying.RetryMax = attempts - 1
-	retrying.RetryWaitMin, retrying.RetryWaitMax = minWait, maxWait
+	if c.RetryWait == 0 {
+		c.RetryWait = minWait
+	}
+	retrying.RetryWaitMin, retrying.RetryWaitMax = c.RetryWait, maxWait
 	retrying.CheckRetry = checkRetry
 	retrying.Backoff = backoff
 	retrying.ErrorHandler = retryablehttp.PassthroughErrorHandler // keeps the answer, and so stripe-go's error
@@ -161,35 +165,4 @@ func backoff(minimum, maximum time.Duration, attempt int, resp *http.Response) t
 		}
 	}
 	return retryablehttp.LinearJitterBackoff(minimum, min(minimum*4, maximum), attempt, nil)
-}
-
-// limited bounds the calls a second for each account, so that keytill stays below Stripe's limit by itself.
-type limited struct {
-	next      http.RoundTripper
-	perSecond rate.Limit
-
-	mu       sync.Mutex
-	limiters map[string]*rate.Limiter
-}
-
-// RoundTrip waits for its turn, or for the end of the context.
-func (l *limited) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := l.limiter(req.Header.Get("Stripe-Account")).Wait(req.Context()); err != nil {
-		return nil, fmt.Errorf("wait below Stripe's rate limit: %w", err)
-	}
-	return l.next.RoundTrip(req)
-}
-
-func (l *limited) limiter(account string) *rate.Limiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.limiters == nil {
-		l.limiters = make(map[string]*rate.Limiter)
-	}
-	limiter := l.limiters[account]
-	if limiter == nil {
-		limiter = rate.NewLimiter(l.perSecond, max(1, int(l.perSecond)))
-		l.limiters[account] = limiter
-	}
-	return limiter
 }

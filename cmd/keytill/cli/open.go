@@ -104,6 +104,7 @@ func connectProblem(err error) string {
 type operator struct {
 	*database
 	service  *fulfillment.Service
+	stripe   *stripeapi.Client // nil without an API key
 	keyset   *inventory.Keyset
 	merchant string
 }
@@ -141,15 +142,19 @@ func (c *command) operator(ctx context.Context, db *database, logger *slog.Logge
 	if err != nil {
 		return nil, err
 	}
-	var stripe fulfillment.Stripe
+	var (
+		stripe fulfillment.Stripe
+		client *stripeapi.Client
+	)
 	if c.settings.stripeKey != "" {
-		stripe, err = stripeapi.New(stripeapi.Config{Key: c.settings.stripeKey, URL: c.settings.stripeURL, Logger: logger,
+		client, err = stripeapi.New(stripeapi.Config{Key: c.settings.stripeKey, URL: c.settings.stripeURL, Logger: logger,
 			Account: func(ctx context.Context, merchant string) (string, error) {
 				return inventory.StripeAccount(ctx, db.pool, merchant)
 			}})
 		if err != nil {
 			return nil, err
 		}
+		stripe = client
 	}
 	service, err := fulfillment.New(fulfillment.Config{DB: db.pool, Stripe: stripe, Jobs: inserter, Keyset: keyset, Now: c.Now,
 		Logger: logger})
@@ -159,7 +164,7 @@ func (c *command) operator(ctx context.Context, db *database, logger *slog.Logge
 	if _, err := inventory.StripeAccount(ctx, db.pool, c.settings.merchant); err != nil {
 		return nil, err
 	}
-	return &operator{database: db, service: service, keyset: keyset, merchant: c.settings.merchant}, nil
+	return &operator{database: db, service: service, stripe: client, keyset: keyset, merchant: c.settings.merchant}, nil
 }
 
 // prepareSchema brings an embedded database up to date by itself; another one is migrated by who owns it.

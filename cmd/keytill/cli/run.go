@@ -93,8 +93,8 @@ func (c *command) root() *cobra.Command {
 		return usage("%v. See `%s --help`", err, cmd.CommandPath())
 	})
 	c.settings.register(root.PersistentFlags(), c.Getenv)
-	root.AddCommand(c.demo(), c.serve(), c.migrate(), c.keyset(), c.merchant(), c.pool(), c.importKeys(), c.stock(), c.order(),
-		c.key(), c.refund(), c.findings(), c.audit(), c.doctor())
+	root.AddCommand(c.demo(), c.serve(), c.migrate(), c.keyset(), c.merchant(), c.pool(), c.importKeys(), c.batch(), c.stock(), c.order(),
+		c.key(), c.refund(), c.reconcile(), c.findings(), c.audit(), c.doctor())
 	return root
 }
 

@@ -95,6 +95,10 @@ func (c *command) checkStripe() error {
 
 func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.Keyset, logger *slog.Logger) (*adapter.Shop, error) {
 	s := c.settings
+	sweeps, err := c.sweepSettings()
+	if err != nil {
+		return nil, err
+	}
 	return adapter.New(ctx, adapter.Config{
 		Pool:   db.pool,
 		Keyset: keyset,
@@ -103,6 +107,8 @@ func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.K
 		Hook:   adapter.Hook{URL: s.hookURL, Secrets: adapter.SplitList(s.hookSecret)},
 		Now:    c.Now,
 		Logger: logger,
+
+		Reconcile: sweeps,
 	})
 }
 

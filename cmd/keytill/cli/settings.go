@@ -30,6 +30,8 @@ type settings struct {
 	mailFrom      string
 	hookURL       string
 	hookSecret    string
+	sweepEvery    string
+	sweepGrace    string
 	logLevel      string
 	merchant      string
 	json          bool
@@ -54,6 +56,8 @@ func (s *settings) variables() []variable {
 		{"mail-from", "", "sender of mails: Shop <shop@example.com>", &s.mailFrom},
 		{"hook-url", "", "where the storefront wants signed notices; without one, none", &s.hookURL},
 		{"hook-secret", "", "whsec_… that signs them, during a rotation new,old", &s.hookSecret},
+		{"reconcile-every", "15m", "how often the sweep runs; off: only by hand", &s.sweepEvery},
+		{"reconcile-grace", "5m", "how long a payment is left to the webhook before a sweep looks at it", &s.sweepGrace},
 		{"log", "info", "debug, info, warn or error", &s.logLevel},
 	}
 }
