@@ -73,13 +73,13 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		c.Progress = func(Progress) {}
 	}
 	began := time.Now()
-	st := &stage{log: c.Logger}
-	defer st.close()
 	// What the story waits for ends with the stage, and says why: a database that is gone, workers that have failed.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	st := &stage{log: c.Logger, fail: cancel}
+	defer st.close()
 	s := &story{Config: c, stage: st, ctx: ctx, began: began}
-	report, err := s.play(cancel)
+	report, err := s.play()
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -87,12 +87,12 @@ func Run(ctx context.Context, c Config) (Report, error) {
 }
 
 // play is the whole day.
-func (s *story) play(fail func(error)) (Report, error) {
+func (s *story) play() (Report, error) {
 	for _, step := range []struct {
 		title string
 		run   func() (note string, err error)
 	}{
-		{"Starting PostgreSQL, Stripe, mail and storefront", func() (string, error) { return s.open(s.ctx, fail) }},
+		{"Starting PostgreSQL, Stripe, mail and storefront", func() (string, error) { return s.open(s.ctx) }},
 		{"Importing keys", s.stock},
 		{"Orders at once", s.rush},
 		{"A webhook that never came", s.lost},

@@ -107,6 +107,7 @@ UPDATE keytill.deliveries SET state = 'failed' WHERE delivery_id = (SELECT min(d
 			"every hook"},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
+			t.Parallel()
 			report, err := demo.Run(t.Context(), demo.Config{Orders: 3, Keys: 3, BeforeChecks: func(ctx context.Context, db *pgxpool.Pool, _ *inventory.Keyset) error {
 				tag, err := db.Exec(ctx, broken.statement)
 				if err == nil && tag.RowsAffected() == 0 {

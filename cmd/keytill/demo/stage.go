@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,14 +35,16 @@ type stage struct {
 
 	postgres string // version
 	webhook  string // where Stripe posts to
-	down     []func()
+	fail     func(error)
+	down     []func() // what takes down what is up, the last first
+	shopDown []func() // the same for the shop alone
 }
 
 // connections are for 32 workers, of which most wait for Stripe at any time, and for the webhooks.
 const connections = 24
 
-func (st *stage) open(ctx context.Context, fail func(error)) (note string, err error) {
-	if err := st.openDatabase(ctx, fail); err != nil {
+func (st *stage) open(ctx context.Context) (note string, err error) {
+	if err := st.openDatabase(ctx); err != nil {
 		return "", err
 	}
 	st.stripe = stripefake.Start(stripefake.Config{Now: st.clock.Now})
@@ -50,13 +53,17 @@ func (st *stage) open(ctx context.Context, fail func(error)) (note string, err e
 	st.down = append(st.down, st.mail.Close)
 	st.hooks = hooktest.Start(hooktest.NewSecret())
 	st.down = append(st.down, st.hooks.Close)
-	if err := st.openShop(ctx, fail); err != nil {
+	if st.keyset, err = inventory.NewKeyset(); err != nil {
+		return "", err
+	}
+	st.down = append(st.down, st.closeShop)
+	if err := st.openShop(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("PostgreSQL %s, Stripe, mail and storefront are up", st.postgres), nil
 }
 
-func (st *stage) openDatabase(ctx context.Context, fail func(error)) (err error) {
+func (st *stage) openDatabase(ctx context.Context) (err error) {
 	st.server, err = pgserver.Start(ctx, pgserver.Config{Fast: true, TempDir: pgserver.MemoryDir(), Label: "demo", Logger: st.log})
 	if err != nil {
 		return err
@@ -66,7 +73,7 @@ func (st *stage) openDatabase(ctx context.Context, fail func(error)) (err error)
 	go func() {
 		select {
 		case <-ended:
-			fail(errors.New("the demo's PostgreSQL has ended"))
+			st.fail(errors.New("the demo's PostgreSQL has ended"))
 		case <-closing:
 		}
 	}()
@@ -87,10 +94,7 @@ func (st *stage) openDatabase(ctx context.Context, fail func(error)) (err error)
 }
 
 // openShop sets up keytill as a storefront would, serves its routes and starts its workers.
-func (st *stage) openShop(ctx context.Context, fail func(error)) (err error) {
-	if st.keyset, err = inventory.NewKeyset(); err != nil {
-		return err
-	}
+func (st *stage) openShop(ctx context.Context) (err error) {
 	st.shop, err = adapter.New(ctx, adapter.Config{
 		Pool:   st.db,
 		Keyset: st.keyset,
@@ -103,14 +107,14 @@ func (st *stage) openShop(ctx context.Context, fail func(error)) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := st.serve(fail); err != nil {
+	if err := st.serve(); err != nil {
 		return err
 	}
-	st.work(ctx, fail)
+	st.work(ctx)
 	return st.waitForWorkers(ctx)
 }
 
-func (st *stage) serve(fail func(error)) error {
+func (st *stage) serve() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen on the loopback: %w", err)
@@ -120,24 +124,24 @@ func (st *stage) serve(fail func(error)) error {
 		ErrorLog: slog.NewLogLogger(st.log.Handler(), slog.LevelDebug)}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			fail(fmt.Errorf("serve HTTP: %w", err))
+			st.fail(fmt.Errorf("serve HTTP: %w", err))
 		}
 	}()
-	st.down = append(st.down, func() { _ = server.Close() })
+	st.shopDown = append(st.shopDown, func() { _ = server.Close() })
 	return nil
 }
 
 // work runs the workers until the stage closes. They do not stop with ctx, so that they end before what they work with.
-func (st *stage) work(ctx context.Context, fail func(error)) {
+func (st *stage) work(ctx context.Context) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := st.shop.Run(ctx); err != nil {
-			fail(err)
+			st.fail(err)
 		}
 	}()
-	st.down = append(st.down, func() {
+	st.shopDown = append(st.shopDown, func() {
 		stop()
 		<-ended
 	})
@@ -154,12 +158,23 @@ func (st *stage) waitForWorkers(ctx context.Context) error {
 	})
 }
 
-// close takes down what has come up, the last first.
-func (st *stage) close() {
-	for i := len(st.down) - 1; i >= 0; i-- {
-		st.down[i]()
+// sleep lets so much time pass. The shop is shut for it: the job queue of a running one would not take a jump of the
+// clock for sleep.
+func (st *stage) sleep(ctx context.Context, d time.Duration) error {
+	st.closeShop()
+	st.clock.jump(d)
+	return st.openShop(ctx)
+}
+
+func (st *stage) closeShop() { takeDown(&st.shopDown) }
+
+func (st *stage) close() { takeDown(&st.down) }
+
+func takeDown(down *[]func()) {
+	for _, f := range slices.Backward(*down) {
+		f()
 	}
-	st.down = nil
+	*down = nil
 }
 
 const pollEvery = 25 * time.Millisecond
