@@ -103,7 +103,7 @@ func (p *Printer) counts(r Report) {
 		}
 	}
 	fmt.Fprintln(p.W)
-	p.line("webhooks", "received", r.Events.Posted, fmt.Sprintf("brought %s, %d of them settled", plural(r.Events.Recorded, "event"), r.Events.Done))
+	p.line("webhooks", "posted", r.Events.Posted, fmt.Sprintf("brought %s, %d of them settled", plural(r.Events.Recorded, "event"), r.Events.Done))
 	for i, d := range r.Deliveries {
 		name := d.Channel
 		if i > 0 && r.Deliveries[i-1].Channel == d.Channel {
