@@ -11,7 +11,8 @@ import (
 )
 
 func (c *command) key() *cobra.Command {
-	return group("key", "Single keys: take one back, replace one",
+	return group("key", "Single keys: take one back, replace one, ask whether one is good",
+		c.verify(),
 		c.onUnit("revoke", "Take a unit's key back for good",
 			"Takes a unit's key back. No payment gives it back: what a person revoked stays revoked.",
 			func(ctx context.Context, op *operator, ref fulfillment.UnitRef, who fulfillment.Person) (string, error) {
