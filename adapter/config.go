@@ -33,6 +33,8 @@ type Config struct {
 	// Told is called in this process after an order has changed, at least once for each change, until it returns nil.
 	Told func(ctx context.Context, notice Notice) error
 
+	ReservationTTL time.Duration // how long a reservation lasts unless it says otherwise; 15 minutes unless set
+
 	Workers int              // settles at once; 32 unless set
 	Now     func() time.Time // the clock; time.Now unless set
 	Logger  *slog.Logger     // slog.Default unless set

@@ -60,7 +60,7 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 		return nil, err
 	}
 	shop.service, err = fulfillment.New(fulfillment.Config{DB: config.Pool, Stripe: stripe, Jobs: inserter, Keyset: config.Keyset,
-		Policy: config.Policy, Now: config.Now, Logger: config.Logger})
+		Policy: config.Policy, HoldFor: config.ReservationTTL, Now: config.Now, Logger: config.Logger})
 	if err != nil {
 		return nil, err
 	}

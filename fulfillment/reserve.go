@@ -21,7 +21,7 @@ var (
 	ErrTooMany = errors.New("more than may be held at once")
 )
 
-// DefaultHold is how long a reservation lasts unless it says otherwise.
+// DefaultHold is how long a reservation lasts unless it or the configuration says otherwise.
 const DefaultHold = 15 * time.Minute
 
 // maxHeldPerRef bounds what one cart can hold, so that nobody empties the shelf without paying.
@@ -32,7 +32,7 @@ const maxHeldPerRef = 100
 type Reservation struct {
 	Ref   string
 	Lines []ReservationLine
-	For   time.Duration // DefaultHold unless set
+	For   time.Duration // Config.HoldFor unless set
 }
 
 // A ReservationLine asks for keys of a pool.
@@ -136,7 +136,7 @@ func (s *Service) reserveOnce(ctx context.Context, merchant string, r Reservatio
 		now := s.now()
 		lasts := r.For
 		if lasts == 0 {
-			lasts = DefaultHold
+			lasts = s.holdFor
 		}
 		*held = Held{Ref: r.Ref, ExpiresAt: now.Add(lasts)}
 		h := holding{Service: s, tx: tx, merchant: merchant, ref: r.Ref, now: now, until: held.ExpiresAt, patient: patient != nil}

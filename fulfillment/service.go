@@ -3,6 +3,7 @@ package fulfillment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -50,6 +51,9 @@ type Config struct {
 	Jobs   Jobs
 	Keyset *inventory.Keyset
 	Policy Policy
+
+	HoldFor time.Duration // how long a reservation lasts; DefaultHold unless set
+
 	Now    func() time.Time // time.Now unless set
 	Logger *slog.Logger     // slog.Default unless set
 }
@@ -65,6 +69,7 @@ type Service struct {
 	log     *slog.Logger
 	claimer *inventory.Claimer
 	flights flights
+	holdFor time.Duration
 
 	usualReleased average
 }
@@ -80,7 +85,13 @@ func New(c Config) (*Service, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Service{db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
+	if c.HoldFor < 0 {
+		return nil, fmt.Errorf("fulfillment: a reservation cannot last %s", c.HoldFor)
+	}
+	if c.HoldFor == 0 {
+		c.HoldFor = DefaultHold
+	}
+	return &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
 		log: c.Logger, claimer: inventory.NewClaimer()}, nil
 }
 

@@ -52,7 +52,33 @@ func (s *Service) TidyShelf(ctx context.Context) (released int, err error) {
 		}
 	}
 	s.noteReleased(ctx, released)
-	return released, nil
+	return released, s.serveForgotten(ctx)
+}
+
+// Pools in which units wait beside stock. Index: fulfilments_waiting, keys_available.
+const readForgotten = `
+SELECT p.merchant_id, p.pool_id FROM keytill.pools p
+ WHERE EXISTS (SELECT 1 FROM keytill.fulfilments f
+                WHERE f.merchant_id = p.merchant_id AND f.pool_id = p.pool_id AND f.state = 'waiting')
+   AND EXISTS (SELECT 1 FROM keytill.keys k
+                WHERE k.merchant_id = p.merchant_id AND k.pool_id = p.pool_id AND k.state = 'available')`
+
+// serveForgotten serves the pools whose job was lost or given up. Usually there are none.
+func (s *Service) serveForgotten(ctx context.Context) error {
+	rows, err := s.db.Query(ctx, readForgotten)
+	if err != nil {
+		return fmt.Errorf("look for units that wait beside stock: %w", err)
+	}
+	pools, err := pgx.CollectRows(rows, pgx.RowToStructByPos[inventory.PoolRef])
+	if err != nil {
+		return fmt.Errorf("look for units that wait beside stock: %w", err)
+	}
+	for _, ref := range pools {
+		if _, err := s.ServeWaiting(ctx, ref.Merchant, ref.Pool); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) tidyMerchant(ctx context.Context, merchant string) error {

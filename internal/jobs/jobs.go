@@ -23,6 +23,7 @@ const (
 	pollInterval  = 250 * time.Millisecond
 	jobTimeout    = time.Minute
 	rescueAfter   = 2 * time.Minute
+	keepCompleted = time.Hour // what became of an event, order or delivery is in their own rows
 )
 
 // NewInserter makes a client that inserts jobs and works none.
@@ -60,8 +61,10 @@ func NewRunner(pool *pgxpool.Pool, c RunnerConfig) (*river.Client[pgx.Tx], error
 		FetchPollInterval:    pollInterval,
 		JobTimeout:           jobTimeout,
 		RescueStuckJobsAfter: rescueAfter,
-		Logger:               quiet(c.Logger),
-		Test:                 river.TestConfig{Time: clock(c.Now)},
+
+		CompletedJobRetentionPeriod: keepCompleted,
+		Logger:                      quiet(c.Logger),
+		Test:                        river.TestConfig{Time: clock(c.Now)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the job queue: %w", err)

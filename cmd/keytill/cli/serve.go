@@ -99,6 +99,10 @@ func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.K
 	if err != nil {
 		return nil, err
 	}
+	ttl, err := time.ParseDuration(s.reservationTTL)
+	if err != nil || ttl <= 0 {
+		return nil, usage("KEYTILL_RESERVATION_TTL is %q: it is a time such as 15m", s.reservationTTL)
+	}
 	return adapter.New(ctx, adapter.Config{
 		Pool:   db.pool,
 		Keyset: keyset,
@@ -108,7 +112,7 @@ func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.K
 		Now:    c.Now,
 		Logger: logger,
 
-		Reconcile: sweeps,
+		Reconcile: sweeps, ReservationTTL: ttl,
 	})
 }
 

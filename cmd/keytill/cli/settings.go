@@ -18,23 +18,24 @@ import (
 
 // settings are what flags and environment say, a flag before the variable of its name.
 type settings struct {
-	databaseURL   string
-	dataDir       string
-	stripeKey     string
-	stripeSecrets string
-	stripeURL     string
-	keyset        string
-	keysetFile    string
-	listen        string
-	smtpURL       string
-	mailFrom      string
-	hookURL       string
-	hookSecret    string
-	sweepEvery    string
-	sweepGrace    string
-	logLevel      string
-	merchant      string
-	json          bool
+	databaseURL    string
+	dataDir        string
+	stripeKey      string
+	stripeSecrets  string
+	stripeURL      string
+	keyset         string
+	keysetFile     string
+	listen         string
+	smtpURL        string
+	mailFrom       string
+	hookURL        string
+	hookSecret     string
+	sweepEvery     string
+	sweepGrace     string
+	reservationTTL string
+	logLevel       string
+	merchant       string
+	json           bool
 }
 
 // variable is a setting that the environment can hold.
@@ -58,6 +59,7 @@ func (s *settings) variables() []variable {
 		{"hook-secret", "", "whsec_… that signs them, during a rotation new,old", &s.hookSecret},
 		{"reconcile-every", "15m", "how often the sweep runs; off: only by hand", &s.sweepEvery},
 		{"reconcile-grace", "5m", "how long a payment is left to the webhook before a sweep looks at it", &s.sweepGrace},
+		{"reservation-ttl", "15m", "how long stock is held for a cart unless the reservation says otherwise", &s.reservationTTL},
 		{"log", "info", "debug, info, warn or error", &s.logLevel},
 	}
 }
