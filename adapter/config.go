@@ -45,7 +45,7 @@ type Stripe struct {
 	APIKey         string   // sk_… or a restricted rk_…; its mode (test or live) is the shop's
 	WebhookSecrets []string // whsec_…: one for each endpoint, and during a rotation the old one too
 	URL            string   // another base URL than Stripe's, for a fake
-	PerSecond      float64  // calls for each account; somewhat below Stripe's limit of the key's mode unless set
+	PerSecond      float64  // calls a second for each account; somewhat below Stripe's limit of the key's mode unless set
 }
 
 // Mail says how buyers get their keys by e-mail.

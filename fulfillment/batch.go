@@ -39,7 +39,7 @@ func (s *Service) SetBatchState(ctx context.Context, pool inventory.Pool, id int
 				return err
 			}
 		}
-		if done.Sold, err = inventory.Sold(ctx, tx, pool.Merchant, done.Batch); err != nil {
+		if done.Sold, err = inventory.SoldOfBatch(ctx, tx, pool.Merchant, done.Batch); err != nil {
 			return err
 		}
 		if err := s.tellStockLevel(ctx, tx, pool.Merchant, pool.ID, false); err != nil {

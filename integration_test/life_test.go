@@ -34,6 +34,9 @@ type life struct {
 // dbConns is what one keytill takes of the test server's 300 connections.
 const dbConns = 16
 
+// fakePerSecond is more than keytill ever asks of the fake, which has no limit.
+const fakePerSecond = 10_000
+
 const mailFrom = "Shop <shop@example.com>"
 
 // start starts keytill on the scenario's database.
@@ -103,7 +106,7 @@ func (s *scenario) config(ctx context.Context, l *life) (adapter.Config, error) 
 	}
 	return adapter.Config{
 		Pool:   l.pool,
-		Stripe: adapter.Stripe{APIKey: s.stripe.APIKey(), WebhookSecrets: s.stripe.Secrets(), URL: "http://" + addrs[0]},
+		Stripe: adapter.Stripe{APIKey: s.stripe.APIKey(), WebhookSecrets: s.stripe.Secrets(), URL: "http://" + addrs[0], PerSecond: fakePerSecond},
 		Keyset: s.keyset,
 		Mail:   adapter.Mail{URL: "smtp://" + addrs[1], From: mailFrom},
 		Hook:   adapter.Hook{URL: "http://" + addrs[2] + hookPath, Secrets: []string{s.hooks.Secret()}},

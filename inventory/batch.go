@@ -86,7 +86,7 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM moved`
 
 	// Index: keys_batch.
-	readSold = `
+	readBatchSold = `
 SELECT order_id, line_id, unit, state FROM keytill.keys
  WHERE merchant_id = $1 AND batch_id = $2 AND state IN ('allocated', 'suspended')
  ORDER BY order_id, line_id, unit`
@@ -140,9 +140,9 @@ func SetBatchState(ctx context.Context, tx pgx.Tx, merchant string, pool, id int
 	return batch, moved, nil
 }
 
-// Sold lists the keys of a batch that somebody has.
-func Sold(ctx context.Context, db pg.Querier, merchant string, batch int64) ([]SoldKey, error) {
-	rows, err := db.Query(ctx, readSold, merchant, batch)
+// SoldOfBatch lists the keys of a batch that somebody has.
+func SoldOfBatch(ctx context.Context, db pg.Querier, merchant string, batch int64) ([]SoldKey, error) {
+	rows, err := db.Query(ctx, readBatchSold, merchant, batch)
 	if err != nil {
 		return nil, fmt.Errorf("read the sold keys of batch %d: %w", batch, err)
 	}

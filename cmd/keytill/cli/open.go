@@ -64,11 +64,18 @@ func (c *command) openDatabase(ctx context.Context, logger *slog.Logger) (*datab
 	return db, nil
 }
 
+// maxConns is how many connections a process opens at most unless pool_max_conns in the database URL says otherwise:
+// enough for the workers, which wait for Stripe most of the time and for the database the rest.
+const maxConns = 24
+
 // connect opens a pool and makes sure that somebody answers. Its errors never hold the password.
 func connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, errors.New("the database URL cannot be read: it must look like postgres://user:password@host:5432/database")
+	}
+	if !strings.Contains(address, "pool_max_conns") {
+		config.MaxConns = maxConns
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

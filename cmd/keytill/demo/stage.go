@@ -93,12 +93,15 @@ func (st *stage) openDatabase(ctx context.Context) (err error) {
 	return migrations.Up(ctx, st.db)
 }
 
+// fakePerSecond lets keytill ask the fake Stripe as fast as it can: that one has no limit.
+const fakePerSecond = 10_000
+
 // openShop sets up keytill as a storefront would, serves its routes and starts its workers.
 func (st *stage) openShop(ctx context.Context) (err error) {
 	st.shop, err = adapter.New(ctx, adapter.Config{
 		Pool:   st.db,
 		Keyset: st.keyset,
-		Stripe: adapter.Stripe{APIKey: st.stripe.APIKey(), WebhookSecrets: st.stripe.Secrets(), URL: st.stripe.URL()},
+		Stripe: adapter.Stripe{APIKey: st.stripe.APIKey(), WebhookSecrets: st.stripe.Secrets(), URL: st.stripe.URL(), PerSecond: fakePerSecond},
 		Mail:   adapter.Mail{URL: st.mail.URL(), From: "Nebula Shop <shop@example.com>"},
 		Hook:   adapter.Hook{URL: st.hooks.URL(), Secrets: []string{st.hooks.Secret()}},
 		Now:    st.clock.Now,
