@@ -222,8 +222,8 @@ func TestRefundOfLinesWithoutAmounts(t *testing.T) {
 		shares []Share
 		asks   []string
 	}{
-		{"several things, a sum", "price_game:2,tool", Refund{Amount: 1000}, []Share{{Due: 2}, {Due: 1}}, []string{"unattributed_refund pi_1"}},
-		{"several things, by name", "price_game:2,tool", Refund{Amount: 1000, Lines: "price_game"}, []Share{{Revoked: 1, Due: 1}, {Due: 1}}, nil},
+		{"several things, a sum", "price_game:3,tool", Refund{Amount: 1000}, []Share{{Due: 3}, {Due: 1}}, []string{"unattributed_refund pi_1"}},
+		{"several things, by name", "price_game:3,tool", Refund{Amount: 2000, Lines: "price_game"}, []Share{{Revoked: 1, Due: 2}, {Due: 1}}, nil},
 		{"several things, by line and quantity", "price_game:2,tool", Refund{Amount: 1000, Lines: "line_1:2"}, []Share{{Revoked: 2}, {Due: 1}}, nil},
 		{"several things, all", "price_game:2,tool", Refund{Amount: 3000}, []Share{{Revoked: 2}, {Revoked: 1}}, nil},
 		{"one thing, a sum", "price_game:3", Refund{Amount: 2000}, []Share{{Revoked: 2, Due: 1}}, nil},
@@ -255,8 +255,8 @@ func TestAmountsThatNoProductHolds(t *testing.T) {
 		t.Errorf("revoked %d units of one minor unit each, want %d", got, int64(huge/2+7))
 	}
 	p.Refunds = refunds(huge-8, huge-8)
-	if v = Entitle(p, items, nil, Policy{}); v.Payment != Refunded || v.Refunded != huge {
-		t.Errorf("refunds of more than a number holds: %s, %d refunded, want all", v.Payment, v.Refunded)
+	if v = Entitle(p, items, nil, Policy{}); v.Payment != Refunded || v.Refunded != huge || v.Lines[0] != (Share{Revoked: huge}) {
+		t.Errorf("refunds of more than a number holds: %s, %d refunded, shares %+v, want all", v.Payment, v.Refunded, v.Lines)
 	}
 }
 
@@ -294,4 +294,17 @@ func TestOneLargeLineIsWithinTheBudget(t *testing.T) {
 	p := paidFor(items...)
 	p.Refunds = refunds(999 * (maxUnits - 1))
 	checkVerdict(t, Entitle(p, items, nil, Policy{}), PartRefunded, []Share{{Revoked: maxUnits - 1, Due: 1}})
+}
+
+// All lines but one: there are more ways to pick lines than anybody can try, and few sums they can come to.
+func TestSumsThatWereTriedAreRemembered(t *testing.T) {
+	var items []Item
+	want := make([]Share, 31)
+	for i := range want {
+		items, want[i] = append(items, item(strconv.Itoa(i), 1, 200)), Share{Revoked: 1}
+	}
+	items[30].Amount, want[30] = 101, Share{Due: 1}
+	p := paidFor(items...)
+	p.Refunds = refunds(30 * 200)
+	checkVerdict(t, Entitle(p, items, nil, Policy{}), PartRefunded, want)
 }
