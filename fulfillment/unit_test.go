@@ -88,7 +88,7 @@ func unitsOf(words string) []unit {
 	var units []unit
 	for i, word := range strings.Fields(words) {
 		u := unit{line: "li_1", number: i + 1}
-		if strings.HasSuffix(word, "*") {
+		if strings.Contains(word, "*") {
 			u.key = theKey + int64(u.number)
 		}
 		u.state = UnitState(strings.Trim(word, "*!-"))
