@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -60,7 +61,7 @@ func (w *town) must(err error) {
 	}
 }
 
-// open makes a keytill that works no jobs: a storefront's side of it, and its webhook.
+// open makes a keytill that takes events, and works no jobs.
 func (w *town) open() *life {
 	w.t.Helper()
 	l := newLife(w.clock.now())
@@ -68,7 +69,13 @@ func (w *town) open() *life {
 	w.must(err)
 	l.shop, err = adapter.New(w.ctx, config)
 	w.must(err)
-	w.t.Cleanup(func() { l.pool.Close(); l.cut() })
+	front := httptest.NewServer(l.shop.Handler())
+	l.url = front.URL
+	w.t.Cleanup(func() {
+		front.Close()
+		l.pool.Close()
+		l.cut()
+	})
 	return l
 }
 
