@@ -103,7 +103,7 @@ func (p Payment) Ours() bool {
 	if p.Session != nil {
 		return p.Session.Mode == "payment"
 	}
-	return p.Intent != nil && p.Intent.Lines != ""
+	return p.Intent != nil && len(parseMentions(p.Intent.Lines)) > 0
 }
 
 // refs are the ids of everything in Stripe that belongs to the payment; an event about any of them means it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/mail"
 	"strings"
 	"time"
 
@@ -89,7 +88,10 @@ type personal struct {
 	pool    int64
 	sku     string
 	release *time.Time
-	channel []string
+	channel channelNames
+
+	next    UnitState // what the unit becomes
+	nextKey int64
 }
 
 func (s *Service) onUnit(ctx context.Context, merchant string, ref UnitRef, who Person, act func(p *personal) error) error {
@@ -165,6 +167,9 @@ func (p *personal) lock(ctx context.Context) error {
 	case found > 1:
 		return fmt.Errorf("%d lines have a unit %d: say which with --line li_…", found, p.ref.Unit)
 	}
+	if p.elsewhere(p.channel) {
+		return ErrElsewhere
+	}
 	return nil
 }
 
@@ -182,6 +187,7 @@ func (p *personal) set(ctx context.Context, state UnitState, key int64, by Revok
 	if _, err := p.tx.Exec(ctx, setUnit, p.merchant, p.ref.Order, p.ref.Line, p.ref.Unit, state, key, by, p.at); err != nil {
 		return fmt.Errorf("write the unit: %w", err)
 	}
+	p.next, p.nextKey = state, key
 	return nil
 }
 
@@ -194,13 +200,12 @@ func (p *personal) tell(ctx context.Context, action string, kinds ...NoticeType)
 	}
 	for _, kind := range kinds {
 		n := notice{kind: kind, units: []NoticeUnit{{Line: p.ref.Line, Unit: p.ref.Unit, SKU: p.sku}}, after: after}
-		for _, channel := range p.channel {
-			switch channel := Channel(channel); {
-			case kind == KeysReady && channel == ChannelEmail && p.email != "":
-				rows.add(p.ref.Order, channel, n, p.email)
-			case kind != KeysReady && channel != ChannelEmail:
+		if kind != KeysReady {
+			for _, channel := range p.channel.storefront() {
 				rows.add(p.ref.Order, channel, n, "")
 			}
+		} else if p.channel.has(ChannelEmail) && p.email != "" {
+			rows.add(p.ref.Order, ChannelEmail, n, p.email)
 		}
 	}
 	jobs, err := rows.insert(ctx, p.tx, p.merchant, p.at)
@@ -210,8 +215,12 @@ func (p *personal) tell(ctx context.Context, action string, kinds ...NoticeType)
 	if err := insertJobs(ctx, p.jobs, p.tx, jobs); err != nil {
 		return err
 	}
-	return Record(ctx, p.tx, p.merchant, Act{At: p.at, Actor: p.who.Name, Action: action, Order: p.ref.Order,
-		Subject: p.ref.String(), Reason: p.who.Reason})
+	act := Act{At: p.at, Actor: p.who.Name, Action: action, Order: p.ref.Order, Subject: p.ref.String(), Reason: p.who.Reason}
+	if err := Record(ctx, p.tx, p.merchant, act); err != nil {
+		return err
+	}
+	return p.changed(ctx, p.tx, Change{Merchant: p.merchant, Order: p.ref.Order, At: p.at, Units: []UnitMove{{Line: p.ref.Line,
+		Unit: p.ref.Unit, SKU: p.sku, From: p.state, To: p.next, KeyID: p.nextKey}}})
 }
 
 // RevokeKey takes a unit's key back for good: what a person revoked, no payment restores.
@@ -222,6 +231,9 @@ func (s *Service) RevokeKey(ctx context.Context, merchant string, ref UnitRef, w
 		}
 		if err := p.set(ctx, UnitRevoked, p.key, ByPerson); err != nil {
 			return err
+		}
+		if _, err := p.tx.Exec(ctx, cancelHeld, merchant, p.ref.Order, p.at); err != nil {
+			return fmt.Errorf("cancel the held mails: %w", err)
 		}
 		return p.tell(ctx, "revoke", KeyRevoked)
 	})
@@ -270,6 +282,7 @@ const (
 // AttributeRefund says which lines a refund is for, in the form of keytill_lines, or "none". It is kept, so that every
 // later settle knows it; a settle follows at once.
 func (s *Service) AttributeRefund(ctx context.Context, merchant, refund, lines string, who Person) (order string, err error) {
+	lines = strings.TrimSpace(lines)
 	err = pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, readRefundOrder, merchant, refund).Scan(&order)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -339,63 +352,4 @@ func (s *Service) Retry(ctx context.Context, merchant, query string, who Person)
 		return Order{}, err
 	}
 	return LoadOrder(ctx, s.db, merchant, id)
-}
-
-// Resend sends an order's keys again, to the address it has or to another, which is then the order's no more than
-// before: Stripe's stays. Keys that were taken back are not in it.
-func (s *Service) Resend(ctx context.Context, merchant, query, to string, who Person) error {
-	id, err := s.orderID(ctx, merchant, query)
-	if err != nil {
-		return err
-	}
-	order, err := LoadOrder(ctx, s.db, merchant, id)
-	if err != nil {
-		return err
-	}
-	if to == "" {
-		to = order.Email
-	}
-	address, err := mail.ParseAddress(to)
-	if err != nil {
-		return fmt.Errorf("order %s has no usable e-mail address: name one with --to", id)
-	}
-	if len(order.KeyIDs(UnitFulfilled)) == 0 {
-		return fmt.Errorf("order %s: %w", id, ErrRecalled)
-	}
-	return pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		now := s.now()
-		after := now
-		var release *time.Time
-		if err := tx.QueryRow(ctx, readOrderRelease, merchant, id).Scan(&release); err != nil {
-			return fmt.Errorf("read the release date of order %s: %w", id, err)
-		}
-		if release != nil && release.After(after) {
-			after = *release
-		}
-		var rows deliveries
-		rows.add(id, ChannelEmail, notice{kind: KeysReady, units: []NoticeUnit{}, after: after}, address.Address)
-		jobs, err := rows.insert(ctx, tx, merchant, now)
-		if err != nil {
-			return err
-		}
-		if err := insertJobs(ctx, s.jobs, tx, jobs); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, closeFinding, merchant, NoRecipient, id, now); err != nil {
-			return fmt.Errorf("close the finding: %w", err)
-		}
-		return Record(ctx, tx, merchant, Act{At: now, Actor: who.Name, Action: "resend", Order: id, Subject: id, Reason: who.Reason})
-	})
-}
-
-// Reveal decrypts an order's live keys for a person who says why. The audit has it before the person does.
-func (s *Service) Reveal(ctx context.Context, merchant string, order Order, who Person) (map[int64]string, error) {
-	if err := who.check(); err != nil {
-		return nil, err
-	}
-	err := Record(ctx, s.db, merchant, Act{At: s.now(), Actor: who.Name, Action: "reveal", Order: order.ID, Subject: order.ID, Reason: who.Reason})
-	if err != nil {
-		return nil, err
-	}
-	return s.keyset.Texts(ctx, s.db, merchant, order.KeyIDs(UnitFulfilled, UnitSuspended, UnitRevoked))
 }
