@@ -34,6 +34,8 @@ const (
 	StockLow NoticeType = "stock.low" // a pool has fallen to its mark
 	StockOut NoticeType = "stock.out" // a pool is empty
 
+	FindingOpened NoticeType = "finding.opened" // a person must look at something
+
 	// KeysReady is the buyer's mail: units of the order have got their keys.
 	KeysReady NoticeType = "keys.ready"
 )
@@ -53,9 +55,20 @@ type notice struct {
 	subject Subject
 }
 
-// A Subject is what a notice is about that is about no order.
+// A Subject is what a notice is about beside an order.
 type Subject struct {
-	Stock *StockNotice `json:"stock,omitempty"`
+	Stock   *StockNotice   `json:"stock,omitempty"`
+	Finding *FindingNotice `json:"finding,omitempty"`
+}
+
+// channelNames are the channels that a merchant's daemon serves, as the database has them.
+type channelNames []string
+
+func (c channelNames) has(channel Channel) bool { return slices.Contains(c, string(channel)) }
+
+// storefront are those over which the storefront hears of everything.
+func (c channelNames) storefront() []Channel {
+	return slices.DeleteFunc([]Channel{ChannelHook, ChannelProcess}, func(channel Channel) bool { return !c.has(channel) })
 }
 
 const insertDeliveries = `
@@ -63,7 +76,7 @@ INSERT INTO keytill.deliveries (merchant_id, order_id, channel, type, recipient,
 SELECT $1, nullif(order_id, ''), channel, type, recipient, coalesce(units, '[]'), send_after, subject, $2
   FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::timestamptz[], $9::jsonb[])
        AS d (order_id, channel, type, recipient, units, send_after, subject)
-RETURNING delivery_id, channel, send_after`
+RETURNING delivery_id, channel, send_after, coalesce(order_id, '')`
 
 // deliveries are rows to insert, by column.
 type deliveries struct {
@@ -91,14 +104,13 @@ func (d *deliveries) insert(ctx context.Context, tx pgx.Tx, merchant string, at 
 	}
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (river.InsertManyParams, error) {
 		var (
-			job     = DeliverJob{Merchant: merchant}
-			channel Channel
-			after   time.Time
+			job   = DeliverJob{Merchant: merchant}
+			after time.Time
 		)
-		if err := row.Scan(&job.Delivery, &channel, &after); err != nil {
+		if err := row.Scan(&job.Delivery, &job.Channel, &after, &job.Order); err != nil {
 			return river.InsertManyParams{}, err
 		}
-		opts := &river.InsertOpts{Queue: queueOf(channel), MaxAttempts: deliverAttempts}
+		opts := &river.InsertOpts{Queue: queueOf(job.Channel), MaxAttempts: deliverAttempts}
 		if after.After(at) {
 			opts.ScheduledAt = after
 		}
@@ -110,7 +122,8 @@ func (d *deliveries) insert(ctx context.Context, tx pgx.Tx, merchant string, at 
 	return jobs, nil
 }
 
-// deliverAttempts fill about three days.
+// deliverAttempts is how often the queue tries where the database fails. What is sent in vain is put off instead, by the
+// delivery's own rules.
 const deliverAttempts = 150
 
 func queueOf(channel Channel) string {
@@ -124,9 +137,7 @@ func queueOf(channel Channel) string {
 	}
 }
 
-func (a *application) serves(channel Channel) bool {
-	return slices.Contains(a.order.channels, string(channel))
-}
+func (a *application) serves(channel Channel) bool { return a.order.channels.has(channel) }
 
 // writeDeliveries writes what is to be told of the change, and the jobs that follow from it.
 func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
@@ -136,10 +147,8 @@ func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
 		case n.kind == KeysReady && a.serves(ChannelEmail) && a.email() != "":
 			rows.add(a.order.id, ChannelEmail, n, a.email())
 		case n.kind != KeysReady:
-			for _, channel := range []Channel{ChannelHook, ChannelProcess} {
-				if a.serves(channel) {
-					rows.add(a.order.id, channel, n, "")
-				}
+			for _, channel := range a.order.channels.storefront() {
+				rows.add(a.order.id, channel, n, "")
 			}
 		}
 	}
@@ -153,7 +162,13 @@ func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
 	for _, pool := range a.plan.watchedPools() {
 		jobs = append(jobs, river.InsertManyParams{Args: StockLevelJob{Merchant: a.merchant, Pool: pool}})
 	}
-	return insertJobs(ctx, a.jobs, tx, jobs)
+	if err := insertJobs(ctx, a.jobs, tx, jobs); err != nil {
+		return err
+	}
+	if err := a.reviveRestored(ctx, tx); err != nil {
+		return err
+	}
+	return a.Service.changed(ctx, tx, a.moved())
 }
 
 func insertJobs(ctx context.Context, jobs Jobs, tx pgx.Tx, params []river.InsertManyParams) error {
@@ -232,4 +247,22 @@ func (p *plan) waitingPools() []int64 {
 	}
 	slices.Sort(pools)
 	return slices.Compact(pools)
+}
+
+const setChannels = `UPDATE keytill.merchants SET channels = $1 WHERE channels <> $1`
+
+// ServeChannels notes in the database which channels deliveries are written for. The daemon that sends them says so when
+// it starts, since whoever settles or imports, a command on another machine say, does not know.
+func (s *Service) ServeChannels(ctx context.Context, channels []Channel) error {
+	names := make(channelNames, len(channels), len(channels)+1)
+	for i, c := range channels {
+		names[i] = string(c)
+	}
+	if s.inTx != nil {
+		names = append(names, processTx)
+	}
+	if _, err := s.db.Exec(ctx, setChannels, names); err != nil {
+		return fmt.Errorf("note the delivery channels: %w", err)
+	}
+	return nil
 }

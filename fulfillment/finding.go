@@ -64,6 +64,93 @@ SELECT finding_id, kind, subject, coalesce(order_id, ''), detail, opened_at
  ORDER BY opened_at, finding_id`
 )
 
+// FindingNotice is what finding.opened tells.
+type FindingNotice struct {
+	ID      int64       `json:"id"`
+	Kind    FindingKind `json:"kind"`
+	Subject string      `json:"subject"`
+	Detail  string      `json:"detail"`
+}
+
+const (
+	// Lock: the findings, those that another takes skipped. Index: findings_untold.
+	takeUntold = `
+UPDATE keytill.findings SET told = true
+ WHERE merchant_id = $1 AND finding_id IN (
+       SELECT finding_id FROM keytill.findings WHERE merchant_id = $1 AND NOT told ORDER BY finding_id FOR UPDATE SKIP LOCKED)
+RETURNING finding_id, kind, subject, coalesce(order_id, ''), detail, closed_at IS NULL`
+
+	// Index: findings_untold.
+	untoldMerchants = `SELECT DISTINCT merchant_id FROM keytill.findings WHERE NOT told`
+)
+
+// tellFindings tells the storefront of findings that it has not heard of. Whoever opens one in a transaction that can
+// insert jobs calls it there; the others are told within a minute, by TellFindings.
+func (s *Service) tellFindings(ctx context.Context, tx pgx.Tx, merchant string) error {
+	rows, err := tx.Query(ctx, takeUntold, merchant)
+	if err != nil {
+		return fmt.Errorf("take the new findings: %w", err)
+	}
+	var (
+		told  FindingNotice
+		order string
+		open  bool
+		found []notice
+		of    []string
+	)
+	_, err = pgx.ForEachRow(rows, []any{&told.ID, &told.Kind, &told.Subject, &order, &told.Detail, &open}, func() error {
+		if open {
+			finding := told
+			found, of = append(found, notice{kind: FindingOpened, after: s.now(), subject: Subject{Finding: &finding}}), append(of, order)
+		}
+		return nil
+	})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	var channels channelNames
+	if err := tx.QueryRow(ctx, readChannels, merchant).Scan(&channels); err != nil {
+		return fmt.Errorf("read the channels: %w", err)
+	}
+	var rowsToTell deliveries
+	for i, n := range found {
+		for _, channel := range channels.storefront() {
+			rowsToTell.add(of[i], channel, n, "")
+		}
+	}
+	jobs, err := rowsToTell.insert(ctx, tx, merchant, s.now())
+	if err != nil {
+		return err
+	}
+	return insertJobs(ctx, s.jobs, tx, jobs)
+}
+
+// skipFindings marks what is untold as told.
+func skipFindings(ctx context.Context, tx pgx.Tx, merchant string) error {
+	if _, err := tx.Exec(ctx, takeUntold, merchant); err != nil {
+		return fmt.Errorf("mark the findings: %w", err)
+	}
+	return nil
+}
+
+// TellFindings tells the storefronts of findings that nobody has told yet.
+func (s *Service) TellFindings(ctx context.Context) error {
+	rows, err := s.db.Query(ctx, untoldMerchants)
+	if err != nil {
+		return fmt.Errorf("look for new findings: %w", err)
+	}
+	merchants, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look for new findings: %w", err)
+	}
+	for _, merchant := range merchants {
+		if err := pg.InTx(ctx, s.db, func(tx pgx.Tx) error { return s.tellFindings(ctx, tx, merchant) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Findings lists a merchant's open findings, oldest first.
 func Findings(ctx context.Context, db pg.Querier, merchant string) ([]Finding, error) {
 	rows, err := db.Query(ctx, readFindings, merchant)

@@ -21,6 +21,7 @@ type SettleJob struct {
 	Merchant string `json:"merchant_id"`
 	Event    string `json:"event_id,omitempty"` // the event to settle, or
 	Ref      string `json:"ref,omitempty"`      // any id of the payment
+	Retry    bool   `json:"retry,omitempty"`    // failed units are tried again
 }
 
 // Kind names the job in the queue's tables.
@@ -61,8 +62,10 @@ func (MappedJob) InsertOpts() river.InsertOpts {
 
 // DeliverJob sends one delivery.
 type DeliverJob struct {
-	Merchant string `json:"merchant_id"`
-	Delivery int64  `json:"delivery_id"`
+	Merchant string  `json:"merchant_id"`
+	Delivery int64   `json:"delivery_id"`
+	Order    string  `json:"order_id,omitempty"` // what the delivery's row says too: known here, it is all read at once
+	Channel  Channel `json:"channel"`
 }
 
 // Kind names the job in the queue's tables.

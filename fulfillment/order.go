@@ -1,9 +1,11 @@
 package fulfillment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,10 +27,12 @@ type Order struct {
 	Captured          int64        `json:"amount_captured"`
 	Refunded          int64        `json:"amount_refunded"`
 	Email             string       `json:"email,omitempty"`
+	Locale            string       `json:"locale,omitempty"` // the buyer's, as Stripe's checkout had it
 	PlacedAt          time.Time    `json:"placed_at"`
 	PaidAt            *time.Time   `json:"paid_at,omitempty"`
 	SettledAt         time.Time    `json:"settled_at"`
 	Lines             []OrderLine  `json:"lines"`
+	LinkSerial        int          `json:"-"` // the number that links to the buyer's page carry
 }
 
 // An OrderLine is a line of an order with its units.
@@ -39,7 +43,8 @@ type OrderLine struct {
 	Description string      `json:"description"`
 	Quantity    int64       `json:"quantity"`
 	Amount      int64       `json:"amount"`
-	SKU         string      `json:"sku,omitempty"` // empty: not mapped, or no keys here
+	SKU         string      `json:"sku,omitempty"`  // empty: not mapped, or no keys here
+	Name        string      `json:"name,omitempty"` // what a buyer reads
 	Units       []OrderUnit `json:"units,omitempty"`
 }
 
@@ -50,6 +55,8 @@ type OrderUnit struct {
 	KeyID     int64     `json:"key_id,omitempty"`
 	RevokedBy RevokedBy `json:"revoked_by,omitempty"`
 	ChangedAt time.Time `json:"changed_at"`
+
+	RevealedAt *time.Time `json:"revealed_at,omitempty"` // when the buyer first saw the key on their page
 }
 
 // Units counts the order's units by state.
@@ -78,16 +85,27 @@ func (o Order) KeyIDs(states ...UnitState) []int64 {
 	return keys
 }
 
+// arrange brings keys into the order of the order's lines and units.
+func (o Order) arrange(keys []inventory.Owned) {
+	place := make(map[string]int, len(o.Lines))
+	for i, l := range o.Lines {
+		place[l.ID] = i
+	}
+	slices.SortFunc(keys, func(a, b inventory.Owned) int {
+		return cmp.Or(cmp.Compare(place[a.Line], place[b.Line]), cmp.Compare(a.Unit, b.Unit))
+	})
+}
+
 const (
 	// Index: orders_pkey.
 	readOrder = `
 SELECT order_id, coalesce(payment_intent, ''), coalesce(charge, ''), coalesce(client_reference_id, ''), payment, currency,
-       amount_total, amount_captured, amount_refunded, email, placed_at, paid_at, settled_at
+       amount_total, amount_captured, amount_refunded, email, locale, placed_at, paid_at, settled_at, link_serial
   FROM keytill.orders WHERE merchant_id = $1 AND order_id = $2`
 
 	// Index: lines_pkey, pools_pkey.
 	readOrderLines = `
-SELECT l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, '')
+SELECT l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, ''), coalesce(p.name, '')
   FROM keytill.lines l
   LEFT JOIN keytill.pools p ON p.merchant_id = l.merchant_id AND p.pool_id = l.pool_id
  WHERE l.merchant_id = $1 AND l.order_id = $2
@@ -95,7 +113,7 @@ SELECT l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coale
 
 	// Index: fulfilments_pkey.
 	readOrderUnits = `
-SELECT line_id, unit, state, coalesce(key_id, 0), coalesce(revoked_by, ''), changed_at
+SELECT line_id, unit, state, coalesce(key_id, 0), coalesce(revoked_by, ''), changed_at, revealed_at
   FROM keytill.fulfilments
  WHERE merchant_id = $1 AND order_id = $2
  ORDER BY line_id, unit`
@@ -125,51 +143,74 @@ SELECT DISTINCT order_id FROM keytill.keys
 // LoadOrder reads an order, or ErrNoOrder.
 func LoadOrder(ctx context.Context, db pg.Querier, merchant, id string) (Order, error) {
 	var o Order
-	err := db.QueryRow(ctx, readOrder, merchant, id).Scan(&o.ID, &o.PaymentIntent, &o.Charge, &o.ClientReferenceID, &o.Payment,
-		&o.Currency, &o.Total, &o.Captured, &o.Refunded, &o.Email, &o.PlacedAt, &o.PaidAt, &o.SettledAt)
+	err := o.scan(db.QueryRow(ctx, readOrder, merchant, id))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Order{}, fmt.Errorf("%s: %w", id, ErrNoOrder)
+	}
+	for _, part := range []struct {
+		query string
+		scan  func(pgx.Rows) error
+	}{{readOrderLines, o.scanLines}, {readOrderUnits, o.scanUnits}} {
+		if err != nil {
+			break
+		}
+		var rows pgx.Rows
+		if rows, err = db.Query(ctx, part.query, merchant, id); err == nil {
+			err = part.scan(rows)
+		}
 	}
 	if err != nil {
 		return Order{}, fmt.Errorf("read order %s: %w", id, err)
 	}
-	rows, err := db.Query(ctx, readOrderLines, merchant, id)
-	if err != nil {
-		return Order{}, fmt.Errorf("read the lines of order %s: %w", id, err)
-	}
-	o.Lines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l OrderLine, err error) {
-		err = row.Scan(&l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.SKU)
-		return l, err
-	})
-	if err != nil {
-		return Order{}, fmt.Errorf("read the lines of order %s: %w", id, err)
-	}
-	if err := o.loadUnits(ctx, db, merchant); err != nil {
-		return Order{}, fmt.Errorf("read the units of order %s: %w", id, err)
-	}
 	return o, nil
 }
 
-func (o *Order) loadUnits(ctx context.Context, db pg.Querier, merchant string) error {
+// queueOrder reads an order as part of a batch. Where there is none, it stays as it was.
+func queueOrder(batch *pgx.Batch, merchant, id string, o *Order) {
+	batch.Queue(readOrder, merchant, id).QueryRow(func(row pgx.Row) error {
+		if err := o.scan(row); !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return nil
+	})
+	batch.Queue(readOrderLines, merchant, id).Query(o.scanLines)
+	batch.Queue(readOrderUnits, merchant, id).Query(o.scanUnits)
+}
+
+func (o *Order) scan(row pgx.Row) error {
+	return row.Scan(&o.ID, &o.PaymentIntent, &o.Charge, &o.ClientReferenceID, &o.Payment, &o.Currency, &o.Total, &o.Captured,
+		&o.Refunded, &o.Email, &o.Locale, &o.PlacedAt, &o.PaidAt, &o.SettledAt, &o.LinkSerial)
+}
+
+func (o *Order) scanLines(rows pgx.Rows) (err error) {
+	o.Lines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l OrderLine, err error) {
+		err = row.Scan(&l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.SKU, &l.Name)
+		return l, err
+	})
+	return err
+}
+
+// scanUnits puts the units to the lines, which are read before them.
+func (o *Order) scanUnits(rows pgx.Rows) error {
 	lines := make(map[string]*OrderLine, len(o.Lines))
 	for i := range o.Lines {
 		lines[o.Lines[i].ID] = &o.Lines[i]
 	}
-	rows, err := db.Query(ctx, readOrderUnits, merchant, o.ID)
-	if err != nil {
-		return err
-	}
-	var (
-		line string
-		u    OrderUnit
-	)
-	_, err = pgx.ForEachRow(rows, []any{&line, &u.Unit, &u.State, &u.KeyID, &u.RevokedBy, &u.ChangedAt}, func() error {
-		if l := lines[line]; l != nil {
-			l.Units = append(l.Units, u)
-		}
-		return nil
+	units, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u lineUnit, err error) {
+		err = row.Scan(&u.line, &u.Unit, &u.State, &u.KeyID, &u.RevokedBy, &u.ChangedAt, &u.RevealedAt)
+		return u, err
 	})
+	for _, u := range units {
+		if l := lines[u.line]; l != nil {
+			l.Units = append(l.Units, u.OrderUnit)
+		}
+	}
 	return err
+}
+
+type lineUnit struct {
+	line string
+	OrderUnit
 }
 
 // maxFound bounds how many orders a search returns: an address may have bought for years.

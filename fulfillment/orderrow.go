@@ -17,7 +17,7 @@ type orderRow struct {
 	id       string
 	ticket   int64
 	answers  map[string]string // a person's attributions of refunds
-	channels []string          // the delivery channels that are served
+	channels channelNames      // the delivery channels that are served
 	queued   map[int64]bool    // pools in which other orders wait
 	held     map[int64]int     // keys that are held for this payment, by pool
 }

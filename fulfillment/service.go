@@ -27,6 +27,10 @@ var (
 	// ErrNoOrder says that keytill has no such order.
 	ErrNoOrder = errors.New("no such order")
 
+	// ErrElsewhere says that units are changed by the storefront's own process alone, which writes its own tables in the
+	// same transaction.
+	ErrElsewhere = errors.New("the storefront's own process does this, in a transaction with its own tables")
+
 	// ErrStale says that a settle with a newer reading of Stripe was applied first.
 	ErrStale = errors.New("a newer reading of Stripe was applied meanwhile")
 )
@@ -54,6 +58,12 @@ type Config struct {
 
 	HoldFor time.Duration // how long a reservation lasts; DefaultHold unless set
 
+	HookKeys bool // hooks carry the text of the keys they are about
+
+	// InTx is called in every transaction that changes units of an order, once for the order, after keytill's own rows are
+	// written. What it returns rolls all of it back. It may run again for a transaction that is tried again.
+	InTx func(ctx context.Context, tx pgx.Tx, change Change) error
+
 	Now    func() time.Time // time.Now unless set
 	Logger *slog.Logger     // slog.Default unless set
 }
@@ -69,7 +79,10 @@ type Service struct {
 	log     *slog.Logger
 	claimer *inventory.Claimer
 	flights flights
-	holdFor time.Duration
+
+	holdFor  time.Duration
+	hookKeys bool
+	inTx     func(ctx context.Context, tx pgx.Tx, change Change) error
 
 	usualReleased average
 }
@@ -92,7 +105,7 @@ func New(c Config) (*Service, error) {
 		c.HoldFor = DefaultHold
 	}
 	return &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
-		log: c.Logger, claimer: inventory.NewClaimer()}, nil
+		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx}, nil
 }
 
 // average is a moving average that several goroutines may feed.

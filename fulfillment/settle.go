@@ -46,6 +46,9 @@ const takeTicket = `SELECT nextval('keytill.ticket')`
 func (s *Service) settle(ctx context.Context, c cause) (string, error) {
 	for attempt := 1; ; attempt++ {
 		order, err := s.settleOnce(ctx, c)
+		if errors.Is(err, ErrElsewhere) {
+			return "", errors.Join(err, s.leaveToProcess(ctx, c))
+		}
 		if !errors.Is(err, ErrStale) || attempt == staleRetries {
 			return order, err
 		}
@@ -118,6 +121,8 @@ func (a *application) run(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	switch {
+	case a.elsewhere(a.order.channels):
+		return ErrElsewhere
 	case a.order.exists && a.order.ticket >= a.ticket:
 		return ErrStale
 	case !a.order.exists && !a.placed():

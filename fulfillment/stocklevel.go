@@ -41,22 +41,19 @@ func (s *Service) tellStockLevel(ctx context.Context, tx pgx.Tx, merchant string
 	if err != nil || !level.Low && !level.Out {
 		return err
 	}
-	var channels []string
+	var channels channelNames
 	if err := tx.QueryRow(ctx, readChannels, merchant).Scan(&channels); err != nil {
 		return err
 	}
 	now := s.now()
 	told := &StockNotice{SKU: level.SKU, Available: level.Available}
 	var rows deliveries
-	for _, channel := range channels {
-		if Channel(channel) == ChannelEmail {
-			continue // buyers need not know
-		}
+	for _, channel := range channels.storefront() {
 		if level.Low {
-			rows.add("", Channel(channel), notice{kind: StockLow, after: now, subject: Subject{Stock: told}}, "")
+			rows.add("", channel, notice{kind: StockLow, after: now, subject: Subject{Stock: told}}, "")
 		}
 		if level.Out {
-			rows.add("", Channel(channel), notice{kind: StockOut, after: now, subject: Subject{Stock: told}}, "")
+			rows.add("", channel, notice{kind: StockOut, after: now, subject: Subject{Stock: told}}, "")
 		}
 	}
 	jobs, err := rows.insert(ctx, tx, merchant, now)

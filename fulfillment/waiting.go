@@ -3,6 +3,8 @@ package fulfillment
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,6 +49,13 @@ const servedAtOnce = 50_000
 // Serve gives keys to the units that wait in a pool, oldest payment first, as far as the stock goes, and says how many
 // it served. The caller holds the pool's lock (inventory.LockPools) and commits.
 func (s *Service) Serve(ctx context.Context, tx pgx.Tx, merchant string, pool int64) (int, error) {
+	var channels channelNames
+	if err := tx.QueryRow(ctx, readChannels, merchant).Scan(&channels); err != nil {
+		return 0, fmt.Errorf("read the channels: %w", err)
+	}
+	if s.elsewhere(channels) {
+		return 0, insertJobs(ctx, s.jobs, tx, []river.InsertManyParams{{Args: ServeJob{Merchant: merchant, Pool: pool}}})
+	}
 	served := 0
 	for {
 		n, err := s.serveRound(ctx, tx, merchant, pool)
@@ -91,7 +100,7 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 		keys          []int64
 		sku           string
 		release       *time.Time
-		channels      []string
+		channels      channelNames
 	)
 	for _, c := range claimed {
 		orders, lines = append(orders, c.Unit.Order), append(lines, c.Unit.Line)
@@ -109,7 +118,10 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 		after = *release
 	}
 	units := make(map[string][]NoticeUnit)
+	moves := make(map[string][]UnitMove)
 	for _, c := range claimed {
+		moves[c.Unit.Order] = append(moves[c.Unit.Order], UnitMove{Line: c.Unit.Line, Unit: c.Unit.Unit, SKU: sku,
+			From: UnitWaiting, To: UnitFulfilled, KeyID: c.KeyID})
 		units[c.Unit.Order] = append(units[c.Unit.Order], NoticeUnit{Line: c.Unit.Line, Unit: c.Unit.Unit, SKU: sku})
 	}
 	rows, err := tx.Query(ctx, readServed, merchant, orders)
@@ -120,11 +132,11 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 	var order, email string
 	var waits bool
 	_, err = pgx.ForEachRow(rows, []any{&order, &email, &waits}, func() error {
-		for _, channel := range channels {
-			switch channel := Channel(channel); {
-			case channel == ChannelEmail && email != "":
-				told.add(order, channel, notice{kind: KeysReady, units: units[order], after: after}, email)
-			case channel != ChannelEmail && !waits:
+		if channels.has(ChannelEmail) && email != "" {
+			told.add(order, ChannelEmail, notice{kind: KeysReady, units: units[order], after: after}, email)
+		}
+		for _, channel := range channels.storefront() {
+			if !waits {
 				told.add(order, channel, notice{kind: FulfillmentCompleted, units: units[order], after: after}, "")
 			}
 		}
@@ -137,7 +149,15 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 	if err != nil {
 		return err
 	}
-	return insertJobs(ctx, s.jobs, tx, jobs)
+	if err := insertJobs(ctx, s.jobs, tx, jobs); err != nil {
+		return err
+	}
+	for _, order := range slices.Sorted(maps.Keys(moves)) {
+		if err := s.changed(ctx, tx, Change{Merchant: merchant, Order: order, At: at, Units: moves[order]}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ServeWaiting serves a pool's waiting units in a transaction of its own.
@@ -150,37 +170,6 @@ func (s *Service) ServeWaiting(ctx context.Context, merchant string, pool int64)
 		return err
 	})
 	return served, err
-}
-
-// Import brings a file onto a pool's shelf and serves the units that wait for it, in one transaction: the
-// waiting units are the first that the new keys go to.
-func (s *Service) Import(ctx context.Context, imp inventory.Import) (report inventory.Report, served int, err error) {
-	if imp.At.IsZero() {
-		imp.At = s.now()
-	}
-	err = pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		if err := inventory.LockPools(ctx, tx, imp.Pool.Merchant, []int64{imp.Pool.ID}); err != nil {
-			return err
-		}
-		report, err = s.keyset.Load(ctx, tx, imp)
-		if err != nil || imp.DryRun {
-			return err
-		}
-		if report.Batch != 0 {
-			act := Act{At: imp.At, Actor: imp.Actor, Action: "import", Subject: fmt.Sprintf("batch %d of %s, %d keys", report.Batch, imp.Pool.SKU, report.New)}
-			if err := Record(ctx, tx, imp.Pool.Merchant, act); err != nil {
-				return err
-			}
-		}
-		if served, err = s.Serve(ctx, tx, imp.Pool.Merchant, imp.Pool.ID); err != nil {
-			return err
-		}
-		if err := s.tellStockLevel(ctx, tx, imp.Pool.Merchant, imp.Pool.ID, true); err != nil {
-			return err
-		}
-		return insertJobs(ctx, s.jobs, tx, []river.InsertManyParams{{Args: ServeJob{Merchant: imp.Pool.Merchant, Pool: imp.Pool.ID}}})
-	})
-	return report, served, err
 }
 
 const (

@@ -20,7 +20,7 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		if job.Event != "" {
 			return s.SettleEvent(ctx, job.Merchant, job.Event)
 		}
-		_, err := s.settle(ctx, cause{merchant: job.Merchant, ref: job.Ref, actor: actorSettle})
+		_, err := s.settle(ctx, cause{merchant: job.Merchant, ref: job.Ref, actor: actorSettle, retry: job.Retry})
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotOurs) {
 			return nil
 		}
@@ -37,14 +37,19 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		return s.SettleMapped(ctx, job.Merchant, job.Item)
 	}})
 	river.AddWorker(workers, &worker[DeliverJob]{service: s, work: func(ctx context.Context, job DeliverJob) error {
-		return s.Deliver(ctx, senders, job.Merchant, job.Delivery)
+		err := s.Deliver(ctx, senders, job)
+		var later *Later
+		if errors.As(err, &later) {
+			return river.JobSnooze(later.After)
+		}
+		return err
 	}})
 	river.AddWorker(workers, &worker[PickUpJob]{service: s, work: func(ctx context.Context, _ PickUpJob) error {
 		n, err := s.PickUp(ctx)
 		if n > 0 {
 			s.log.WarnContext(ctx, "gave new jobs to events that had lost theirs", "events", n)
 		}
-		return err
+		return errors.Join(err, s.TellFindings(ctx))
 	}})
 	river.AddWorker(workers, &worker[TidyShelfJob]{service: s, work: func(ctx context.Context, _ TidyShelfJob) error {
 		_, err := s.TidyShelf(ctx)

@@ -3,6 +3,7 @@ package fulfillment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -207,7 +208,18 @@ func (a *application) writeRest(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write order %s: %w", a.order.id, err)
 	}
-	return a.writeDeliveries(ctx, tx)
+	if err := a.writeDeliveries(ctx, tx); err != nil {
+		return err
+	}
+	if !a.asks() {
+		return nil
+	}
+	return a.tellFindings(ctx, tx, a.merchant)
+}
+
+// asks reports whether the settle has opened a finding, or found one open.
+func (a *application) asks() bool {
+	return len(a.questions()) > 0 || slices.ContainsFunc(a.lines, func(l line) bool { return !l.mapped })
 }
 
 func unknownPriceDetail(l line) string {

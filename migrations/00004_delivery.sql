@@ -13,3 +13,8 @@ CREATE INDEX deliveries_revivable ON keytill.deliveries (merchant_id, order_id) 
 -- What a licence server must hear of: keys that were sold and may no longer be used, or may be used again.
 CREATE INDEX movements_changes ON keytill.movements (merchant_id, xid, movement_id)
     WHERE from_state IN ('allocated', 'suspended', 'revoked') AND to_state IN ('allocated', 'suspended', 'revoked');
+
+-- Whether the storefront was told, if it wants to be. What was opened before it could be told is not told any more.
+ALTER TABLE keytill.findings ADD COLUMN told boolean NOT NULL DEFAULT true;
+ALTER TABLE keytill.findings ALTER COLUMN told SET DEFAULT false;
+CREATE INDEX findings_untold ON keytill.findings (merchant_id, finding_id) WHERE NOT told;
