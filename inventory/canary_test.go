@@ -86,6 +86,22 @@ func TestOfTwoFirstStartsWithDifferentKeysetsOneIsRefused(t *testing.T) {
 	}
 }
 
+// What the slower of two first starts does, once the faster one has sealed its canary.
+func TestACanaryIsNeverReplaced(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first, second := freshKeyset(t), freshKeyset(t)
+	if err := CheckKeyset(t.Context(), db, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := putCanary(t.Context(), db, second); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckKeyset(t.Context(), db, first); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTwoFirstStartsWithOneKeysetBothPass(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -343,3 +343,19 @@ func TestOneAccountIsOneMerchantsHoweverManyAddItAtOnce(t *testing.T) {
 		t.Errorf("%d were added", added)
 	}
 }
+
+func TestAMerchantIsAddedAfterThoseWhoAreAddingOne(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first := begin(t, db, pgx.TxOptions{})
+	exec(t, first, `INSERT INTO keytill.merchants (merchant_id, stripe_account, created_at) VALUES ('first', 'acct_1', $1)`, noon)
+	added := make(chan error, 1)
+	go func() { added <- AddMerchant(t.Context(), db, "second", "acct_1", noon) }()
+	waiting(t, db)
+	if err := first.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-added; !errors.Is(err, ErrMerchantExists) {
+		t.Errorf("two merchants with one account: %v", err)
+	}
+}
