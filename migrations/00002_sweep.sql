@@ -39,9 +39,9 @@ CREATE TABLE keytill.sweep_spans (
 CREATE TABLE keytill.sweep_todo (
     merchant_id text NOT NULL,
     ref         text NOT NULL, -- what to settle
-    kind        text NOT NULL, -- of the object that differed,
-    object_id   text NOT NULL,
-    digest      bytea NOT NULL, -- and what was compared of it
+    kind        text NOT NULL, -- of the object that differed last
+    object_ids  text[] NOT NULL, -- all that differed,
+    digests     bytea[] NOT NULL, -- and what was compared of each
     reason      text NOT NULL,
     payment     text NOT NULL DEFAULT '', -- the order's payment state then; empty: no order
     created_at  timestamptz NOT NULL, -- the object's; the oldest is settled first

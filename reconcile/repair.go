@@ -145,7 +145,7 @@ func (s *Sweeper) note(ctx context.Context, r *run, t todo, what outcome, cause 
 			return fmt.Errorf("ignore events: %w", err)
 		}
 	}
-	if _, err := s.db.Exec(ctx, noteLooked, r.merchant, t.Object, t.Digest, now); err != nil {
+	if _, err := s.db.Exec(ctx, noteLooked, r.merchant, t.Objects, t.Digests, now); err != nil {
 		return fmt.Errorf("note what was looked at: %w", err)
 	}
 	if _, err := s.db.Exec(ctx, deleteTodo, r.merchant, t.Ref); err != nil {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -89,6 +90,7 @@ type run struct {
 	until    time.Time // what was created later belongs to the webhook
 	begin    time.Time // where the first sweep begins
 	since    time.Time // zero unless a person asked
+	stopped  time.Time // when the last sweep began, if it was stopped on its way
 	lease    *lease    // nil in a dry run
 	progress func(Progress)
 
@@ -165,8 +167,13 @@ func (r *run) settled(t todo, what outcome, cause error, at time.Time) {
 	case failed:
 		r.report.Failed++
 		tally.Failed++
-		r.report.list(Payment{Ref: t.Ref, Object: t.Object, Kind: t.Kind, Reason: t.Reason, Error: cause.Error()})
+		r.report.list(Payment{Ref: t.Ref, Object: t.Objects[0], Kind: t.Kind, Reason: t.Reason, Error: cause.Error()})
 	}
+}
+
+// goesOn reports whether a kind was walked by the sweep that was stopped, which this one goes on with.
+func (r *run) goesOn(c cursor) bool {
+	return !r.stopped.IsZero() && r.started.Sub(r.stopped) < 2*resumable && c.lookedAt.Equal(r.stopped)
 }
 
 // looked reports whether this sweep has looked at the object of a kind that was created then.
@@ -215,6 +222,10 @@ func (l *lateness) report() Lateness {
 }
 
 const (
+	// A sweep without an end was stopped, or its process died. Index: sweeps_pkey.
+	readStopped = `
+SELECT started_at, ended_at IS NULL FROM keytill.sweeps WHERE merchant_id = $1 ORDER BY sweep_id DESC LIMIT 1`
+
 	insertSweep = `INSERT INTO keytill.sweeps (merchant_id, started_at) VALUES ($1, $2) RETURNING sweep_id`
 
 	// Index: sweeps_pkey.
@@ -231,8 +242,28 @@ SELECT report FROM keytill.sweeps
 
 const reportsKept = 366 * 24 * time.Hour
 
-// save keeps the report, also of a sweep that was told to stop.
+// begin notes that a sweep is under way, and whether the last one was stopped.
+func (s *Sweeper) begin(ctx context.Context, r *run) error {
+	var stopped bool
+	err := s.db.QueryRow(ctx, readStopped, r.merchant).Scan(&r.stopped, &stopped)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("read how the last sweep ended: %w", err)
+	}
+	if !stopped {
+		r.stopped = time.Time{}
+	}
+	if err := s.db.QueryRow(ctx, insertSweep, r.merchant, r.started).Scan(&r.report.ID); err != nil {
+		return fmt.Errorf("begin a report: %w", err)
+	}
+	return nil
+}
+
+// save keeps the report. That of a sweep that was told to stop has no end: the next one goes on with it.
 func (s *Sweeper) save(ctx context.Context, r Report) error {
+	var ended *time.Time
+	if ctx.Err() == nil {
+		ended = &r.EndedAt
+	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -240,7 +271,7 @@ func (s *Sweeper) save(ctx context.Context, r Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	batch := &pgx.Batch{}
-	batch.Queue(updateSweep, r.Merchant, r.ID, r.EndedAt, text)
+	batch.Queue(updateSweep, r.Merchant, r.ID, ended, text)
 	batch.Queue(forgetSweeps, r.Merchant, r.EndedAt.Add(-reportsKept))
 	batch.Queue(forgetLooked, r.Merchant, r.EndedAt.Add(-lookedFor))
 	if err := s.db.SendBatch(ctx, batch).Close(); err != nil {

@@ -81,8 +81,9 @@ type cursor struct {
 // was walked is old news, and the window behind the cursor is walked anew; what was not is not forgotten either way.
 const resumable = time.Hour
 
-// plan is what a sweep has to walk. begin bounds the first one; since, unless it is zero, is what a person asked for.
-func (c cursor) plan(now, begin, since, to time.Time, window time.Duration) []span {
+// plan is what a sweep has to walk. begin bounds the first one; since, unless it is zero, is what a person asked for;
+// goesOn says that the last sweep was stopped, and not before it had walked all of this kind.
+func (c cursor) plan(now, begin, since, to time.Time, window time.Duration, goesOn bool) []span {
 	from := begin
 	switch {
 	case !since.IsZero():
@@ -90,7 +91,7 @@ func (c cursor) plan(now, begin, since, to time.Time, window time.Duration) []sp
 		if c.exists && c.horizon.Before(since) {
 			from = c.horizon // nothing between the two may be forgotten
 		}
-	case c.exists && c.walking && now.Sub(c.moved) < resumable:
+	case c.exists && (goesOn || c.walking && now.Sub(c.moved) < resumable):
 		from = c.horizon
 	case c.exists:
 		from = c.horizon.Add(-window)
@@ -103,16 +104,6 @@ func (c cursor) plan(now, begin, since, to time.Time, window time.Duration) []sp
 		return newestFirst(slices.Clone(c.spans))
 	}
 	return newestFirst(append(next.without(c.spans), c.spans...))
-}
-
-// reached is the end of what was walked without a hole.
-func reached(horizon time.Time, spans []span) time.Time {
-	for _, s := range spans {
-		if s.From.Before(horizon) {
-			horizon = s.From
-		}
-	}
-	return horizon
 }
 
 // knownSince is when a difference of an object could be known: not before it was created, and not while the last whole

@@ -120,8 +120,8 @@ func (s *Sweeper) Sweep(ctx context.Context, merchant string, o Options) (Report
 		}
 		r.lease = l
 		defer l.end(ctx)
-		if err := s.db.QueryRow(ctx, insertSweep, merchant, now).Scan(&r.report.ID); err != nil {
-			return r.report, fmt.Errorf("sweep merchant %s: begin a report: %w", merchant, err)
+		if err := s.begin(ctx, r); err != nil {
+			return r.report, fmt.Errorf("sweep merchant %s: %w", merchant, err)
 		}
 	}
 	err := s.sweep(ctx, r)
@@ -179,12 +179,11 @@ func (s *Sweeper) sweep(ctx context.Context, r *run) error {
 
 // walkOne walks one kind. What only concerns this kind is told in the report and does not end the sweep.
 func (s *Sweeper) walkOne(ctx context.Context, r *run, kind Kind) error {
-	err := error(nil)
+	walk := s.walkKind
 	if kind == Open {
-		err = s.walkOpen(ctx, r)
-	} else {
-		err = s.walkKind(ctx, r, kind)
+		walk = func(ctx context.Context, r *run, _ Kind) error { return s.walkOpen(ctx, r) }
 	}
+	err := walk(ctx, r, kind)
 	if errors.Is(err, ErrForbidden) || errors.Is(err, errKind) {
 		r.fail(kind, "", err)
 		return nil

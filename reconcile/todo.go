@@ -14,12 +14,13 @@ const (
 	// A payment that could not be settled before stays since when it was known, and in its place. Index: sweep_todo_pkey.
 	insertTodo = `
 INSERT INTO keytill.sweep_todo AS t
-       (merchant_id, ref, kind, object_id, digest, reason, payment, created_at, known_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+       (merchant_id, ref, kind, object_ids, digests, reason, payment, created_at, known_at)
+VALUES ($1, $2, $3, ARRAY[$4::text], ARRAY[$5::bytea], $6, $7, $8, $9)
 ON CONFLICT (merchant_id, ref) DO UPDATE
-   SET kind = excluded.kind, object_id = excluded.object_id, digest = excluded.digest, reason = excluded.reason,
-       payment = excluded.payment, created_at = least(t.created_at, excluded.created_at),
-       known_at = least(t.known_at, excluded.known_at)`
+   SET kind = excluded.kind, reason = excluded.reason, payment = excluded.payment,
+       object_ids = CASE WHEN t.object_ids @> excluded.object_ids THEN t.object_ids ELSE t.object_ids || excluded.object_ids END,
+       digests = CASE WHEN t.object_ids @> excluded.object_ids THEN t.digests ELSE t.digests || excluded.digests END,
+       created_at = least(t.created_at, excluded.created_at), known_at = least(t.known_at, excluded.known_at)`
 
 	// An event that Stripe lists and that never came. Pending, it has no job: the settle that follows marks it done, and if
 	// that does not come, the pick-up of events gives it one. Index: events_pkey.
@@ -32,7 +33,7 @@ ON CONFLICT DO NOTHING`
 
 	// Those that failed before come in a round of their own, so that they are in nobody's way. Index: sweep_todo_oldest.
 	readTodo = `
-SELECT ref, kind, object_id, digest, reason, payment, created_at, known_at
+SELECT ref, kind, object_ids, digests, reason, payment, created_at, known_at
   FROM keytill.sweep_todo
  WHERE merchant_id = $1 AND tried_in IS DISTINCT FROM $2 AND (created_at, ref) > ($3, $4) AND (attempts > 0) = $5
  ORDER BY created_at, ref
@@ -48,7 +49,8 @@ UPDATE keytill.sweep_todo SET attempts = attempts + 1, tried_in = $3, note = $4 
 
 	// Index: sweep_looked_pkey.
 	noteLooked = `
-INSERT INTO keytill.sweep_looked (merchant_id, object_id, digest, looked_at) VALUES ($1, $2, $3, $4)
+INSERT INTO keytill.sweep_looked (merchant_id, object_id, digest, looked_at)
+SELECT $1, *, $4 FROM unnest($2::text[], $3::bytea[])
 ON CONFLICT (merchant_id, object_id) DO UPDATE SET digest = excluded.digest, looked_at = excluded.looked_at`
 
 	// Events that lead to nothing that keytill sells. Index: events_payment, events_due.
@@ -123,8 +125,8 @@ func (w *walk) queue(batch *pgx.Batch, d difference) {
 type todo struct {
 	Ref     string
 	Kind    Kind
-	Object  string
-	Digest  []byte
+	Objects []string
+	Digests [][]byte
 	Reason  Reason
 	Payment string
 	Created time.Time

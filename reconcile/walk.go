@@ -88,7 +88,7 @@ func (w *walk) plan() []span {
 	case Refunds:
 		window = max(window, refundWindow)
 	}
-	return w.cursor.plan(w.run.started, begin, since, w.run.until, window)
+	return w.cursor.plan(w.run.started, begin, since, w.run.until, window, w.run.goesOn(w.cursor))
 }
 
 const (

@@ -40,6 +40,9 @@ type Config struct {
 
 	// RetryWait is about the first pause before another attempt; 200 ms unless set.
 	RetryWait time.Duration
+
+	// Transport makes the calls; one of its own like http.DefaultTransport unless set.
+	Transport http.RoundTripper
 }
 
 // Stripe allows 100 reads a second in live mode and 25 in test mode (docs.stripe.com/rate-limits).
@@ -93,9 +96,12 @@ func New(c Config) (*Client, error) {
 			c.PerSecond = livePerSecond
 		}
 	}
+	if c.Transport == nil {
+		c.Transport = http.DefaultTransport.(*http.Transport).Clone()
+	}
 	retrying := retryablehttp.NewClient()
 	retrying.HTTPClient = &http.Client{
-		Transport: &limited{next: http.DefaultTransport.(*http.Transport).Clone(), perSecond: rate.Limit(c.PerSecond)},
+		Transport: &limited{next: c.Transport, perSecond: rate.Limit(c.PerSecond)},
 		Timeout:   callTimeout,
 	}
 	retrying.RetryMax = attempts - 1
@@ -105,7 +111,7 @@ func New(c Config) (*Client, error) {
 	retrying.RetryWaitMin, retrying.RetryWaitMax = c.RetryWait, maxWait
 	retrying.CheckRetry = checkRetry
 	retrying.Backoff = backoff
-	retrying.ErrorHandler = retryablehttp.PassthroughErrorHandler // keeps the answer, and so stripe-go's error
+	retrying.ErrorHandler = lastAnswer
 	retrying.Logger = nil
 
 	backend := &stripe.BackendConfig{
@@ -155,6 +161,16 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 		return true, nil
 	}
 	return false, nil
+}
+
+// lastAnswer hands on the answer to the last attempt, for stripe-go to make its error of. A RoundTripper must not return
+// an answer beside an error: nobody would close it.
+func lastAnswer(resp *http.Response, err error, _ int) (*http.Response, error) {
+	if err != nil && resp != nil {
+		_ = resp.Body.Close()
+		resp = nil
+	}
+	return resp, err
 }
 
 // backoff honours Retry-After up to the longest wait: a job that waits longer belongs back into its queue.

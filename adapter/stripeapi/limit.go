@@ -14,7 +14,8 @@ import (
 )
 
 // limited bounds the calls a second for each account, so that keytill stays below Stripe's limit by itself. Webhooks and
-// people go before sweeps: those have half the calls at most, and of these only what the others leave.
+// people go before sweeps: a quarter of the bucket is theirs alone. A sweep that has the account for itself has all the
+// rate.
 type limited struct {
 	next      http.RoundTripper
 	perSecond rate.Limit
@@ -45,8 +46,7 @@ func (l *limited) limiter(account string) *limiter {
 	known := l.limiters[account]
 	if known == nil {
 		burst := max(1, int(l.perSecond))
-		known = &limiter{all: rate.NewLimiter(l.perSecond, burst), sweeps: rate.NewLimiter(l.perSecond/2, max(1, burst/4)),
-			reserve: float64(burst) / 4}
+		known = &limiter{all: rate.NewLimiter(l.perSecond, burst), reserve: float64(burst) / 4}
 		l.limiters[account] = known
 	}
 	return known
@@ -55,7 +55,6 @@ func (l *limited) limiter(account string) *limiter {
 // limiter shares out the calls of one account.
 type limiter struct {
 	all     *rate.Limiter
-	sweeps  *rate.Limiter
 	reserve float64 // calls that a sweep leaves to others
 
 	mu     sync.Mutex
@@ -68,8 +67,9 @@ const (
 	yieldTime  = time.Second
 	yieldCheck = 20 * time.Millisecond
 
-	// maxPause bounds what Retry-After can ask of a sweep.
-	maxPause = time.Minute
+	// maxPause bounds what Retry-After can ask of a sweep's next call, as backoff does: where Stripe wants longer pauses,
+	// the call fails in the end, and the sweep leaves the rest to the next.
+	maxPause = maxWait
 )
 
 func (l *limiter) wait(ctx context.Context) error {
@@ -80,9 +80,6 @@ func (l *limiter) wait(ctx context.Context) error {
 	paused := time.Until(l.paused)
 	l.mu.Unlock()
 	if err := sleep(ctx, paused); err != nil {
-		return err
-	}
-	if err := l.sweeps.Wait(ctx); err != nil {
 		return err
 	}
 	for stood := time.Duration(0); stood < yieldTime && l.all.Tokens() < l.reserve; stood += yieldCheck {
