@@ -1,61 +1,92 @@
 package inventory
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // Errors of an import. Each leaves the pool as it was.
 var (
-	ErrImported = errors.New("this file was already imported into this pool; --force imports it again")
-	ErrBadRow   = errors.New("the file cannot be imported")
-	ErrEmpty    = errors.New("the file holds no key")
+	ErrImported   = errors.New("this file was already imported into this pool; --force imports it again")
+	ErrBadRow     = errors.New("the file cannot be imported")
+	ErrEmpty      = errors.New("the file holds no key")
+	ErrDuplicates = errors.New("the file holds keys that are there already, and duplicates are to be refused")
+	ErrOldKeyset  = errors.New("the keys are being encrypted anew with a newer key than this keyset's primary one: start with the promoted keyset")
 )
 
 // MaxKeySize is the longest key that is stored, in bytes.
 const MaxKeySize = 4096
 
-// An Import is one file of keys, one key a line, that becomes one batch: all of it or nothing.
+// DuplicatePolicy says what becomes of a file with keys that are there already.
+type DuplicatePolicy string
+
+const (
+	SkipDuplicates   DuplicatePolicy = "skip"   // they are reported and not stored again, the others are stored
+	RefuseDuplicates DuplicatePolicy = "refuse" // nothing is stored
+)
+
+// An Import is one file of keys that becomes one batch: all of it or nothing.
 type Import struct {
 	Pool     Pool
-	File     io.Reader
+	File     io.Reader // UTF-8, or UTF-16 with its byte-order mark
 	FileName string
 	Supplier string
 	Actor    string
-	DryRun   bool // the same report, and nothing changes
-	Force    bool // even if the same file was imported before
-	At       time.Time
+
+	Format      Format // by the file's name and the settings below unless set
+	Column      string // the keys' column of a CSV file, by name or number from 1; a well-known name unless set
+	UseByColumn string // the column with the last day of use, as 2027-12-31; none unless set
+	NoHeader    bool   // the first row is a key's
+	Separator   rune   // a comma unless set
+
+	Duplicates  DuplicatePolicy // skip unless set
+	AcrossPools bool            // keys of the merchant's other pools are duplicates too
+	DryRun      bool            // the same report, and nothing changes
+	Force       bool            // even if the same file was imported before
+	At          time.Time
+
+	// Progress is called now and then, from one goroutine at a time; it must not block.
+	Progress func(Progress)
 }
 
-// A Report says what became of each row of a file. Rows are counted from 1.
-type Report struct {
-	Batch            int64 `json:"batch,omitempty"` // 0 on a dry run, or where nothing was new
-	Rows             int64 `json:"rows"`
-	New              int64 `json:"new"`
-	DuplicateInFile  int64 `json:"duplicate_in_file"`
-	DuplicateInStock int64 `json:"duplicate_in_stock"`
-	Blank            int64 `json:"blank"`
-	Trimmed          int64 `json:"trimmed"` // rows that had ASCII spaces around the key
+// Stage is a part of an import's work.
+type Stage string
+
+const (
+	StageReading  Stage = "reading"  // the file, encrypting its keys
+	StageChecking Stage = "checking" // for duplicates
+	StageStoring  Stage = "storing"
+)
+
+// Progress is how far an import is.
+type Progress struct {
+	Stage Stage
+	Rows  int64 // read so far
+	Bytes int64 // of the file
+}
+
+func (imp Import) tell(stage Stage, file *fileRows) {
+	if imp.Progress != nil {
+		imp.Progress(Progress{Stage: stage, Rows: file.report.Rows, Bytes: int64(file.bytes)})
+	}
 }
 
 const (
-	// staged rows are this transaction's own and gone with it.
+	// staged rows are this transaction's own and gone with it. older are the fingerprints of the keyset's other keys.
 	createStaged = `
 CREATE TEMPORARY TABLE staged (
-    row bigint NOT NULL, key_id bigint NOT NULL, ciphertext bytea NOT NULL, fingerprint bytea NOT NULL
+    row bigint NOT NULL, key_id bigint NOT NULL, ciphertext bytea NOT NULL, fingerprint bytea NOT NULL, older bytea[], use_by date
 ) ON COMMIT DROP`
 
 	nextKeyBlock = `SELECT nextval('keytill.key_block')`
+
+	// Lock: the canary, shared with other imports, so that no re-encryption begins before this import has ended.
+	lockCanary = `SELECT ciphertext, fingerprint FROM keytill.canary WHERE merchant_id = $1 FOR SHARE`
 
 	// Index: batches_file.
 	readImported = `SELECT EXISTS (SELECT 1 FROM keytill.batches WHERE merchant_id = $1 AND pool_id = $2 AND file_hash = $3)`
@@ -65,19 +96,9 @@ INSERT INTO keytill.batches (merchant_id, pool_id, file_name, file_hash, supplie
 VALUES ($1, $2, $3, $4, $5, $6, 0, $7)
 RETURNING batch_id`
 
-	// The first of equal rows is the one that counts.
-	dropStagedTwice = `
-DELETE FROM staged s USING (SELECT fingerprint, min(row) AS first FROM staged GROUP BY fingerprint HAVING count(*) > 1) AS twice
- WHERE s.fingerprint = twice.fingerprint AND s.row > twice.first`
-
-	// Index: keys_fingerprint.
-	dropStagedKnown = `
-DELETE FROM staged s USING keytill.keys k
- WHERE k.merchant_id = $1 AND k.pool_id = $2 AND k.fingerprint = s.fingerprint`
-
 	insertStaged = `
-INSERT INTO keytill.keys (merchant_id, key_id, pool_id, batch_id, position, ciphertext, fingerprint)
-SELECT $1, key_id, $2, $3, key_id, ciphertext, fingerprint FROM staged ORDER BY row`
+INSERT INTO keytill.keys (merchant_id, key_id, pool_id, batch_id, position, ciphertext, fingerprint, use_by)
+SELECT $1, key_id, $2, $3, key_id, ciphertext, fingerprint, use_by FROM staged`
 
 	insertImported = `
 INSERT INTO keytill.movements (merchant_id, pool_id, keys, batch_id, to_state, reason, actor, at)
@@ -86,50 +107,54 @@ VALUES ($1, $2, $3, $4, 'available', 'import', $5, $6)`
 	finishBatch = `UPDATE keytill.batches SET keys = $3, report = $4 WHERE merchant_id = $1 AND batch_id = $2`
 )
 
-// keysPerBlock is how many ids a number of the sequence key_block stands for.
-const keysPerBlock = 1_000_000
-
-// Load brings a file's keys onto the shelf. The caller holds the pool's lock (LockPools), so that two imports into one
-// pool cannot each miss the other's duplicates, and serves the units that wait for stock in the same transaction.
+// Load brings a file's keys onto the shelf. Once it has read the file it takes the pool's lock, so that two imports into
+// one pool cannot each miss the other's duplicates, and a slow file keeps nobody waiting; the caller holds no lock
+// before, and serves the units that wait for stock in the same transaction.
 func (k *Keyset) Load(ctx context.Context, tx pgx.Tx, imp Import) (Report, error) {
 	if _, err := tx.Exec(ctx, createStaged); err != nil {
 		return Report{}, fmt.Errorf("make the staging table: %w", err)
 	}
-	file := newFileRows(imp.File)
-	if err := k.stage(ctx, tx, imp.Pool, file); err != nil {
+	file := newFileRows(imp)
+	if err := k.stage(ctx, tx, imp, file); err != nil {
 		return Report{}, err
 	}
-	report := file.report
+	report := &file.report
 	if report.Rows == report.Blank {
-		return report, ErrEmpty
+		return *report, ErrEmpty
+	}
+	imp.tell(StageChecking, file)
+	if err := LockPools(ctx, tx, imp.Pool.Merchant, []int64{imp.Pool.ID}); err != nil {
+		return *report, err
+	}
+	if err := k.refuseOld(ctx, tx); err != nil {
+		return *report, err
 	}
 	fileHash := file.sum()
 	if err := refuseImported(ctx, tx, imp, fileHash); err != nil {
-		return report, err
+		return *report, err
 	}
-	if err := countDuplicates(ctx, tx, imp.Pool, &report); err != nil {
-		return report, err
+	if err := k.countDuplicates(ctx, tx, imp, report); err != nil {
+		return *report, err
 	}
 	if imp.DryRun || report.New == 0 {
-		return report, nil
+		return *report, nil
 	}
-	return report, insertNew(ctx, tx, imp, fileHash, &report)
+	imp.tell(StageStoring, file)
+	return *report, insertNew(ctx, tx, imp, fileHash, report)
 }
 
-func (k *Keyset) stage(ctx context.Context, tx pgx.Tx, pool Pool, file *fileRows) error {
-	for !file.done {
-		var block int64
-		if err := tx.QueryRow(ctx, nextKeyBlock).Scan(&block); err != nil {
-			return fmt.Errorf("take key ids: %w", err)
-		}
-		staged := &stagedRows{keyset: k, pool: pool, file: file, nextID: block * keysPerBlock, end: (block + 1) * keysPerBlock}
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"staged"}, []string{"row", "key_id", "ciphertext", "fingerprint"}, staged)
-		if staged.err != nil {
-			return staged.err // the file's fault, in the file's words
-		}
-		if err != nil {
-			return fmt.Errorf("copy the file: %w", err)
-		}
+// refuseOld refuses a keyset whose primary key is older than the one that the keys are being encrypted with: what it
+// stored now would be missed by those who drop its key.
+func (k *Keyset) refuseOld(ctx context.Context, tx pgx.Tx) error {
+	var ciphertext, fingerprint []byte
+	err := tx.QueryRow(ctx, lockCanary, DefaultMerchant).Scan(&ciphertext, &fingerprint)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil // nobody has checked a keyset against this database yet
+	case err != nil:
+		return fmt.Errorf("lock the canary: %w", err)
+	case k.behind(ciphertext, fingerprint):
+		return ErrOldKeyset
 	}
 	return nil
 }
@@ -145,21 +170,6 @@ func refuseImported(ctx context.Context, tx pgx.Tx, imp Import, fileHash []byte)
 	if imported {
 		return fmt.Errorf("%s: %w", imp.FileName, ErrImported)
 	}
-	return nil
-}
-
-func countDuplicates(ctx context.Context, tx pgx.Tx, pool Pool, report *Report) error {
-	tag, err := tx.Exec(ctx, dropStagedTwice)
-	if err != nil {
-		return fmt.Errorf("look for duplicates in the file: %w", err)
-	}
-	report.DuplicateInFile = tag.RowsAffected()
-	tag, err = tx.Exec(ctx, dropStagedKnown, pool.Merchant, pool.ID)
-	if err != nil {
-		return fmt.Errorf("look for duplicates in stock: %w", err)
-	}
-	report.DuplicateInStock = tag.RowsAffected()
-	report.New = report.Rows - report.Blank - report.DuplicateInFile - report.DuplicateInStock
 	return nil
 }
 
@@ -180,102 +190,3 @@ func insertNew(ctx context.Context, tx pgx.Tx, imp Import, fileHash []byte, repo
 	}
 	return nil
 }
-
-// stagedRows feeds COPY: it encrypts a row at a time, so that a file of any size needs little memory.
-type stagedRows struct {
-	keyset *Keyset
-	pool   Pool
-	file   *fileRows
-
-	nextID, end int64
-	values      []any
-	err         error
-}
-
-func (s *stagedRows) Next() bool {
-	if s.err != nil || s.nextID == s.end {
-		return false
-	}
-	text, err := s.file.next()
-	if err != nil || text == nil {
-		s.err = err
-		return false
-	}
-	id := s.nextID
-	s.nextID++
-	ciphertext, err := s.keyset.seal(s.pool.Merchant, s.pool.ID, id, text)
-	if err != nil {
-		s.err = err
-		return false
-	}
-	fingerprint, err := s.keyset.Fingerprint(text)
-	if err != nil {
-		s.err = err
-		return false
-	}
-	s.values = []any{s.file.report.Rows, id, ciphertext, fingerprint}
-	return true
-}
-
-func (s *stagedRows) Values() ([]any, error) { return s.values, nil }
-
-func (s *stagedRows) Err() error { return s.err }
-
-// fileRows reads keys, one a line.
-type fileRows struct {
-	lines  *bufio.Scanner
-	hash   hash.Hash
-	report Report
-	done   bool
-}
-
-func newFileRows(file io.Reader) *fileRows {
-	sum := sha256.New()
-	lines := bufio.NewScanner(io.TeeReader(file, sum))
-	// Room for the longest key, spaces around it and a byte-order mark; anything longer is refused with its row.
-	lines.Buffer(make([]byte, 0, 64*1024), 64*1024)
-	return &fileRows{lines: lines, hash: sum}
-}
-
-var byteOrderMark = []byte("\uFEFF")
-
-// next is the next key's text, valid until the following call; nil at the end. Blank rows are counted and passed over.
-func (f *fileRows) next() ([]byte, error) {
-	for f.lines.Scan() {
-		f.report.Rows++
-		line := bytes.TrimSuffix(f.lines.Bytes(), []byte("\r"))
-		if f.report.Rows == 1 {
-			line = bytes.TrimPrefix(line, byteOrderMark)
-		}
-		text := bytes.Trim(line, " ")
-		if len(text) == 0 {
-			f.report.Blank++
-			continue
-		}
-		if len(text) < len(line) {
-			f.report.Trimmed++
-		}
-		return text, f.check(text)
-	}
-	f.done = true
-	if err := f.lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("%w: row %d is longer than 64 KiB; a key has at most %d bytes", ErrBadRow, f.report.Rows+1, MaxKeySize)
-	} else if err != nil {
-		return nil, fmt.Errorf("read the file after row %d: %w", f.report.Rows, err)
-	}
-	return nil, nil
-}
-
-func (f *fileRows) check(text []byte) error {
-	switch {
-	case len(text) > MaxKeySize:
-		return fmt.Errorf("%w: row %d has %d bytes; a key has at most %d", ErrBadRow, f.report.Rows, len(text), MaxKeySize)
-	case !utf8.Valid(text):
-		return fmt.Errorf("%w: row %d is not UTF-8; convert the file to UTF-8", ErrBadRow, f.report.Rows)
-	case bytes.IndexByte(text, 0) >= 0:
-		return fmt.Errorf("%w: row %d holds a NUL byte", ErrBadRow, f.report.Rows)
-	}
-	return nil
-}
-
-func (f *fileRows) sum() []byte { return f.hash.Sum(nil) }

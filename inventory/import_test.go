@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -56,6 +58,8 @@ func TestFilesOfOneKeyALine(t *testing.T) {
 		{"blank rows", "\n  \nA\n\r\n\nB\n\n", Report{Rows: 7, New: 2, Blank: 5}, []string{"A", "B"}},
 		{"spaces around", "  A \r\n B\nC D\n", Report{Rows: 3, New: 3, Trimmed: 2}, []string{"A", "B", "C D"}},
 		{"twice in the file", "A\nB\nA\n A\nC\n", Report{Rows: 5, New: 3, DuplicateInFile: 2, Trimmed: 1}, []string{"A", "B", "C"}},
+		{"UTF-16, little end first", utf16Text(binary.LittleEndian, "A\r\nÄ😀\r\n"), Report{Rows: 2, New: 2}, []string{"A", "Ä😀"}},
+		{"UTF-16, big end first", utf16Text(binary.BigEndian, "A\nÄ😀"), Report{Rows: 2, New: 2}, []string{"A", "Ä😀"}},
 		{"case makes a difference", "a\nA\n", Report{Rows: 2, New: 2}, []string{"a", "A"}},
 		{"not ASCII", "ключ-ß-鍵\n", Report{Rows: 1, New: 1}, []string{"ключ-ß-鍵"}},
 		{"commas and quotes are the key's own", "\"A\",B\n", Report{Rows: 1, New: 1}, []string{"\"A\",B"}},
@@ -69,7 +73,7 @@ func TestFilesOfOneKeyALine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, report, cmpopts.IgnoreFields(Report{}, "Batch")); diff != "" {
+			if diff := cmp.Diff(tc.want, report, cmpopts.IgnoreFields(Report{}, "Batch", "Duplicates")); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.keys, shelf(t, db, pool)); diff != "" {
@@ -78,6 +82,14 @@ func TestFilesOfOneKeyALine(t *testing.T) {
 			whole(t, db)
 		})
 	}
+}
+
+func utf16Text(order binary.AppendByteOrder, text string) string {
+	encoded := order.AppendUint16(nil, 0xfeff)
+	for _, unit := range utf16.Encode([]rune(text)) {
+		encoded = order.AppendUint16(encoded, unit)
+	}
+	return string(encoded)
 }
 
 // image is everything an import could change.
@@ -103,7 +115,9 @@ func TestAFileWithAFaultChangesNothingAndNamesItsRow(t *testing.T) {
 	}{
 		{"NUL", strings.NewReader("SECRET-A\nSECRET\x00B\n"), ErrBadRow, "row 2 holds a NUL byte"},
 		{"not UTF-8", strings.NewReader("SECRET-A\n\nSECRET\xff\n"), ErrBadRow, "row 3 is not UTF-8"},
-		{"UTF-16 with its mark", strings.NewReader("\xff\xfeS\x00E\x00\n\x00"), ErrBadRow, "row 1 is not UTF-8"},
+		{"UTF-16 with half a pair", strings.NewReader("\xff\xfeS\x00\n\x00S\x00\x3d\xd8\n\x00"), ErrBadRow, "row 2 is not UTF-8"},
+		{"UTF-16 with half a character at the end", strings.NewReader("\xff\xfeS\x00\n\x00S\x00E"), ErrBadRow, "row 2 is not UTF-8"},
+		{"line ends of old Macs", strings.NewReader("SECRET-A\rSECRET-B\r"), ErrBadRow, "row 1 holds a carriage return"},
 		{"UTF-16 without", strings.NewReader("S\x00E\x00\n\x00"), ErrBadRow, "row 1 holds a NUL byte"},
 		{"a byte too long", strings.NewReader("SECRET-A\n" + strings.Repeat("SECRET", MaxKeySize/6) + "12345\n"), ErrBadRow, "row 2 has 4097 bytes; a key has at most 4096"},
 		{"a very long line", strings.NewReader("SECRET-A\n" + strings.Repeat("SECRET", 1<<20)), ErrBadRow, "row 2 is longer than 64 KiB"},
@@ -142,7 +156,8 @@ func TestAnImportWritesOneBatchAndOneMovement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Report{Batch: report.Batch, Rows: 5, New: 2, DuplicateInFile: 1, DuplicateInStock: 1, Blank: 1, Trimmed: 1}
+	want := Report{Batch: report.Batch, Rows: 5, New: 2, DuplicateInFile: 1, DuplicateInStock: 1, Blank: 1, Trimmed: 1,
+		Duplicates: []Duplicate{{Row: 5, First: 2}, {Row: 1}}}
 	if diff := cmp.Diff(want, report); diff != "" || report.Batch == 0 {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
@@ -189,7 +204,7 @@ func TestTheSameFileIsRefusedUnlessForced(t *testing.T) {
 	forced := file(pool, text)
 	forced.Force = true
 	report, err := load(t.Context(), db, forced)
-	if diff := cmp.Diff(Report{Rows: 2, DuplicateInStock: 2}, report); diff != "" || err != nil {
+	if diff := cmp.Diff(Report{Rows: 2, DuplicateInStock: 2, Duplicates: []Duplicate{{Row: 1}, {Row: 2}}}, report); diff != "" || err != nil {
 		t.Errorf("forced: error %v, report (-want +got):\n%s", err, diff)
 	}
 	if diff := cmp.Diff(before, image(t, db)); diff != "" {
@@ -232,7 +247,7 @@ func TestADryRunGivesTheSameReportAndChangesNothing(t *testing.T) {
 		t.Errorf("something changed:\n%s", diff)
 	}
 	done, err := load(t.Context(), db, file(pool, text))
-	if diff := cmp.Diff(done, planned, cmpopts.IgnoreFields(Report{}, "Batch")); diff != "" || err != nil {
+	if diff := cmp.Diff(done, planned, cmpopts.IgnoreFields(Report{}, "Batch", "Duplicates")); diff != "" || err != nil {
 		t.Errorf("error %v (-done +planned):\n%s", err, diff)
 	}
 }
@@ -387,10 +402,10 @@ func TestAFileOf100000KeysNeedsLittleMemory(t *testing.T) {
 
 func TestAFileOfMoreKeysThanABlockHasIds(t *testing.T) {
 	t.Parallel()
-	file := newFileRows(strings.NewReader("A\nB\nC\nD\nE\n"))
+	file := newFileRows(Import{File: strings.NewReader("A\nB\nC\nD\nE\n")})
 	var ids []int64
 	for block := int64(7); !file.done; block++ {
-		rows := &stagedRows{keyset: testKeyset(), pool: Pool{Merchant: "m", ID: 1}, file: file, nextID: block * 100, end: block*100 + 2}
+		rows := &stagedRows{keyset: testKeyset(), imp: Import{Pool: Pool{Merchant: "m", ID: 1}}, file: file, nextID: block * 100, end: block*100 + 2}
 		for rows.Next() {
 			values, err := rows.Values()
 			if err != nil {
@@ -474,7 +489,7 @@ func FuzzFileRows(f *testing.F) {
 	f.Add([]byte("\uFEFFA\r\n\r\n B \nC"))
 	f.Add([]byte("A\x00\n\xff"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		rows := newFileRows(iotest.OneByteReader(bytes.NewReader(text)))
+		rows := newFileRows(Import{File: iotest.OneByteReader(bytes.NewReader(text))})
 		var keys int64
 		for {
 			key, err := rows.next()
@@ -485,7 +500,7 @@ func FuzzFileRows(f *testing.F) {
 				break
 			}
 			keys++
-			if len(key) == 0 || len(key) > MaxKeySize || bytes.ContainsAny(key, "\x00\n") || key[0] == ' ' || key[len(key)-1] == ' ' {
+			if len(key) == 0 || len(key) > MaxKeySize || bytes.ContainsAny(key, "\x00\r\n") || key[0] == ' ' || key[len(key)-1] == ' ' {
 				t.Fatalf("key %q", key)
 			}
 		}
