@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +58,34 @@ type Request struct {
 type Claimer struct {
 	mu    sync.Mutex
 	hints map[poolRef]hint
+
+	claims, keys, empty, contended atomic.Int64
+}
+
+// ClaimStats count what a Claimer has done since it was made, also in transactions that were rolled back.
+type ClaimStats struct {
+	Claims    int64
+	Keys      int64 // that they got
+	Empty     int64 // claims that got fewer keys than they asked for: the pool is sold out
+	Contended int64 // claims that ended with ErrContended
+}
+
+// Stats are the counts so far.
+func (c *Claimer) Stats() ClaimStats {
+	return ClaimStats{Claims: c.claims.Load(), Keys: c.keys.Load(), Empty: c.empty.Load(), Contended: c.contended.Load()}
+}
+
+func (c *Claimer) count(asked, got int, err error) {
+	c.claims.Add(1)
+	switch {
+	case errors.Is(err, ErrContended):
+		c.contended.Add(1)
+	case err == nil && got < asked:
+		c.empty.Add(1)
+		fallthrough
+	case err == nil:
+		c.keys.Add(int64(got))
+	}
 }
 
 type poolRef struct {
@@ -76,25 +105,28 @@ func NewClaimer() *Claimer { return &Claimer{hints: make(map[poolRef]hint)} }
 
 // One claim, one statement. The rows are locked and counted before they are updated: a LIMIT below FOR UPDATE that
 // stood inside the UPDATE's WHERE could be run again and take more than it should. The limit and the state are literals, so
-// that no generic plan guesses at them and leaves the partial index.
+// that no generic plan guesses at them and leaves the partial index. The UPDATE's guard is no literal, and its ids are an
+// array, so that it goes by the primary key: with stale statistics (a new table, a large import), the planner has been
+// seen to take keys_available for it and walk all that is on the shelf.
 //
 // Lock: the picked rows, FOR UPDATE. Index: keys_available, then keys_pkey.
 const claimKeys = `
 WITH picked AS MATERIALIZED (
-    SELECT key_id, position
+    SELECT key_id, position, state
       FROM keytill.keys
      WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available' AND position >= $3
        AND (use_by IS NULL OR use_by >= ($10::timestamptz AT TIME ZONE 'UTC')::date)
      ORDER BY position
      LIMIT %d
        FOR UPDATE %s
-), ordered AS (
-    SELECT array_agg(key_id ORDER BY position) AS ids FROM picked
+), ordered AS MATERIALIZED (
+    SELECT array_agg(key_id ORDER BY position) AS ids, min(state) AS state FROM picked
 ), taken AS (
     UPDATE keytill.keys k
        SET state = 'allocated', order_id = u.order_id, line_id = u.line_id, unit = u.unit
-      FROM ordered, unnest($4::text[], $5::text[], $6::int[]) WITH ORDINALITY AS u (order_id, line_id, unit, n)
-     WHERE k.merchant_id = $1 AND k.key_id = ordered.ids[u.n] AND k.state = 'available'
+      FROM unnest((SELECT ids FROM ordered), $4::text[], $5::text[], $6::int[]) AS u (key_id, order_id, line_id, unit)
+     WHERE k.merchant_id = $1 AND k.key_id = ANY ((SELECT ids FROM ordered)::bigint[]) AND k.key_id = u.key_id
+       AND k.state = (SELECT state FROM ordered)
     RETURNING k.key_id, k.position, k.order_id, k.line_id, k.unit
 ), moved AS (
     INSERT INTO keytill.movements
@@ -120,6 +152,12 @@ SELECT EXISTS (SELECT 1 FROM keytill.keys
 // Claim allocates a key to each unit, oldest keys to the first units, and returns those it got. Fewer than asked means
 // that the pool is sold out.
 func (c *Claimer) Claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed, error) {
+	claimed, err := c.claim(ctx, tx, req)
+	c.count(len(req.Units), len(claimed), err)
+	return claimed, err
+}
+
+func (c *Claimer) claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed, error) {
 	ref := poolRef{req.Merchant, req.Pool}
 	rest := req.Units
 	var claimed []Claimed
@@ -150,8 +188,12 @@ func (c *Claimer) Claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 			return nil, err
 		}
 	}
+	locked := skipLocked
+	if req.Patient {
+		locked = waitForLocked
+	}
 	for len(rest) > 0 {
-		if freed, err := ReleaseExpired(ctx, tx, req.Merchant, req.Pool, len(rest), req.Change.At); err != nil {
+		if freed, err := freeExpired(ctx, tx, req.Merchant, req.Pool, len(rest), req.Change.At, locked); err != nil {
 			return nil, err
 		} else if freed > 0 {
 			if err := take(0, skipLocked); err != nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Suite{M: m}) }
 func TestEveryStatementPrepares(t *testing.T) {
 	t.Parallel()
 	limits := [][]any{{1, skipLocked}, {500, waitForLocked}}
-	sqltest.Prepare(t, pgtest.New(t), ".", sqltest.Fill{"claimKeys": limits, "holdKeys": limits})
+	sqltest.Prepare(t, pgtest.New(t), ".", sqltest.Fill{"claimKeys": limits, "holdKeys": limits, "releaseExpired": {{skipLocked}, {waitForLocked}}})
 }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

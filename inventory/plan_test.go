@@ -130,13 +130,16 @@ func TestTheClaimReadsFewBuffersWhateverWasSold(t *testing.T) {
 	}
 	bulk(t, db, pool, 1, 100_000, 50_000)
 	bulk(t, db, small, 200_001, 2_000, 1_000)
+	check("never analyzed", pool, 50_001)
 	exec(t, db, `ANALYZE keytill.keys`)
 	check("analyzed", pool, 50_001)
 	check("another pool of the table", small, 201_001)
 
+	// The statistics say that nothing is available, and then a file is imported.
 	exec(t, db, `UPDATE keytill.keys SET state = 'allocated', order_id = 'cs_bulk_' || key_id, line_id = 'li_1', unit = 1 WHERE state = 'available'`)
-	exec(t, db, `VACUUM keytill.keys`)
+	exec(t, db, `VACUUM ANALYZE keytill.keys`)
 	bulk(t, db, late, 300_001, 50_000, 0)
+	check("an import that the statistics do not know", late)
 	exec(t, db, `ANALYZE keytill.keys`)
 	check("long sold out, then restocked", late)
 }
@@ -148,7 +151,6 @@ func TestTheHintPassesOverWhatALongTransactionKeeps(t *testing.T) {
 	pool := makePool(t, db, "game")
 	exec(t, db, `ALTER TABLE keytill.keys SET (autovacuum_enabled = off)`)
 	bulk(t, db, pool, 1, 20_000, 0)
-	exec(t, db, `ANALYZE keytill.keys`)
 	long := begin(t, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	exec(t, long, `SELECT 1 FROM keytill.keys LIMIT 1`)
 	exec(t, db, `UPDATE keytill.keys SET state = 'allocated', order_id = 'cs_bulk_' || key_id, line_id = 'li_1', unit = 1 WHERE position <= 10000`)

@@ -25,7 +25,7 @@ const (
 	// Lock: the picked rows, FOR UPDATE. Index: keys_available, then keys_pkey.
 	holdKeys = `
 WITH picked AS MATERIALIZED (
-    SELECT key_id
+    SELECT key_id, state
       FROM keytill.keys
      WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available' AND (use_by IS NULL OR use_by >= $8::date)
      ORDER BY position
@@ -34,8 +34,8 @@ WITH picked AS MATERIALIZED (
 ), held AS (
     UPDATE keytill.keys k
        SET state = 'reserved', reserved_for = $3, reserved_until = $4
-      FROM picked
-     WHERE k.merchant_id = $1 AND k.key_id = picked.key_id AND k.state = 'available'
+     WHERE k.merchant_id = $1 AND k.key_id = ANY ((SELECT array_agg(key_id) FROM picked)::bigint[])
+       AND k.state = (SELECT min(state) FROM picked)
     RETURNING k.key_id
 ), moved AS (
     INSERT INTO keytill.movements (merchant_id, pool_id, key_id, from_state, to_state, reason, actor, at)
@@ -77,7 +77,7 @@ WITH picked AS MATERIALIZED (
 )
 SELECT key_id, position, order_id, line_id, unit FROM taken`
 
-	// Lock: the picked rows, skipping those that somebody is at. Index: keys_reserved_for.
+	// Lock: the picked rows. Index: keys_reserved_for.
 	releaseHeld = `
 WITH picked AS MATERIALIZED (
     SELECT key_id FROM keytill.keys
@@ -87,14 +87,14 @@ WITH picked AS MATERIALIZED (
        FOR UPDATE
 )` + freePicked
 
-	// Lock: the picked rows, skipping those that somebody is at. Index: keys_reserved.
+	// Lock: the picked rows, skipping those that somebody is at unless the caller is patient. Index: keys_reserved.
 	releaseExpired = `
 WITH picked AS MATERIALIZED (
     SELECT key_id FROM keytill.keys
      WHERE merchant_id = $1 AND pool_id = $2 AND state = 'reserved' AND reserved_until <= $3
      ORDER BY reserved_until
      LIMIT $4
-       FOR UPDATE SKIP LOCKED
+       FOR UPDATE %s
 )` + freePicked
 
 	freePicked = `, freed AS (
@@ -125,7 +125,7 @@ func (c *Claimer) Hold(ctx context.Context, tx pgx.Tx, h Hold, patient bool) (he
 		if held += got; got > 0 {
 			continue
 		}
-		if freed, err := ReleaseExpired(ctx, tx, h.Merchant, h.Pool, h.Keys-held, h.Change.At); err != nil {
+		if freed, err := freeExpired(ctx, tx, h.Merchant, h.Pool, h.Keys-held, h.Change.At, locked); err != nil {
 			return held, err
 		} else if freed > 0 {
 			continue
@@ -217,7 +217,11 @@ func ReleaseHeld(ctx context.Context, tx pgx.Tx, merchant string, refs []string,
 // ReleaseExpired puts keys whose hold has run out back on the shelf. A claim calls it itself when the shelf is empty, so
 // that nobody waits for the sweeper.
 func ReleaseExpired(ctx context.Context, tx pgx.Tx, merchant string, pool int64, most int, now time.Time) (int, error) {
-	rows, err := tx.Query(ctx, releaseExpired, merchant, pool, now, most, "hold ran out", "expiry", now)
+	return freeExpired(ctx, tx, merchant, pool, most, now, skipLocked)
+}
+
+func freeExpired(ctx context.Context, tx pgx.Tx, merchant string, pool int64, most int, now time.Time, locked string) (int, error) {
+	rows, err := tx.Query(ctx, fmt.Sprintf(releaseExpired, locked), merchant, pool, now, most, "hold ran out", "expiry", now)
 	if err != nil {
 		return 0, fmt.Errorf("release the expired holds of pool %d: %w", pool, err)
 	}
