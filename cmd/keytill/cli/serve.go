@@ -139,6 +139,10 @@ func (c *command) listenAndRun(ctx context.Context, shop *adapter.Shop, db *data
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return shop.Run(ctx) })
 	group.Go(func() error {
+		shop.WarnOfEndpoint(ctx)
+		return nil
+	})
+	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve HTTP: %w", err)
 		}
