@@ -133,6 +133,10 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		{"hook secret", environment{"HOOK_URL": "https://shop.example/keys", "HOOK_SECRET": "neverShown3"}, nil, "whsec_"},
 		{"hook URL", environment{"HOOK_URL": "shop.example/keys", "HOOK_SECRET": "whsec_bmV2ZXJTaG93bjNuZXZlclNob3duMw=="}, nil, "https://"},
 
+		{"time between sweeps", environment{"RECONCILE_EVERY": "soon"}, nil, "such as 15m"},
+		{"grace of sweeps", environment{"RECONCILE_GRACE": "soon"}, nil, "such as 5m"},
+		{"time of reservations", environment{"RESERVATION_TTL": "soon"}, nil, "such as 15m"},
+
 		{"log level", environment{"LOG": "chatty"}, nil, "use debug, info, warn or error"},
 		{"busy address", environment{"LISTEN": busy.Addr().String()}, nil, "KEYTILL_LISTEN"},
 		{"address that is none", environment{"LISTEN": "nonsense"}, nil, "KEYTILL_LISTEN"},

@@ -240,11 +240,13 @@ func waitFor(t *testing.T, held *stripefake.Hold) {
 
 // openPost is a request of which the daemon has only a part.
 type openPost struct {
-	conn net.Conn
-	rest []byte
+	conn    net.Conn
+	answers *bufio.Reader
+	rest    []byte
 }
 
-// beginPost sends an event up to the middle of its body.
+// beginPost sends an event up to the middle of its body. By the answer that it may go on (100 Continue), the daemon says that
+// it is at work on the request: one that it has not begun when it is told to stop, it drops.
 func beginPost(t *testing.T, address string, event stripefake.Event) openPost {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -256,13 +258,21 @@ func beginPost(t *testing.T, address string, event stripefake.Event) openPost {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	half := len(event.Payload) / 2
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nStripe-Signature: %s\r\nContent-Length: %d\r\n\r\n%s",
-		u.Path, u.Host, event.Header, len(event.Payload), event.Payload[:half])
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nStripe-Signature: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		u.Path, u.Host, event.Header, len(event.Payload))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openPost{conn, event.Payload[half:]}
+	p := openPost{conn: conn, answers: bufio.NewReader(conn)}
+	if status := p.answer(t); status != http.StatusContinue {
+		t.Fatalf("the request's head is answered %d, want 100", status)
+	}
+	half := len(event.Payload) / 2
+	if _, err := conn.Write(event.Payload[:half]); err != nil {
+		t.Fatal(err)
+	}
+	p.rest = event.Payload[half:]
+	return p
 }
 
 // finish sends the rest and returns the answer's status.
@@ -271,8 +281,13 @@ func (p openPost) finish(t *testing.T) int {
 	if _, err := p.conn.Write(p.rest); err != nil {
 		t.Fatal(err)
 	}
+	return p.answer(t)
+}
+
+func (p openPost) answer(t *testing.T) int {
+	t.Helper()
 	_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-	resp, err := http.ReadResponse(bufio.NewReader(p.conn), nil)
+	resp, err := http.ReadResponse(p.answers, nil)
 	if err != nil {
 		t.Fatalf("no answer to the open request: %v", err)
 	}

@@ -134,7 +134,7 @@ func (c *command) listenAndRun(ctx context.Context, shop *adapter.Shop, db *data
 	}
 	server := &http.Server{Handler: shop.Handler(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: requestTimeout,
 		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	logger.InfoContext(ctx, "keytill is up", "webhook", "http://"+listener.Addr().String()+"/webhooks/stripe", "embedded_database", db.server != nil)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return shop.Run(ctx) })
