@@ -132,14 +132,19 @@ func (s *Service) Deliver(ctx context.Context, senders map[Channel]Sender, job D
 		return s.finishIncomplete(ctx, d, "", d.units)
 	}
 	answer, err := sender.Send(ctx, m)
+	if err == nil {
+		s.observeDelivery(d.channel, DeliverSent)
+	}
 	switch lacking := d.lacking(m.Keys); {
 	case err == nil && len(lacking) > 0:
 		return s.finishIncomplete(ctx, d, answer, lacking)
 	case err == nil:
 		return s.finish(ctx, d, DeliverySent, answer, "")
 	case errors.Is(err, ErrRefused) || s.now().Sub(d.after) > giveUpAfter:
+		s.observeDelivery(d.channel, DeliverRefused)
 		return s.giveUp(ctx, d, err)
 	}
+	s.observeDelivery(d.channel, DeliverRetried)
 	if _, noteErr := s.db.Exec(context.WithoutCancel(ctx), noteFailure, d.merchant, d.id, err.Error()); noteErr != nil {
 		s.log.WarnContext(ctx, "could not note why a delivery failed", "delivery", d.id, "error", noteErr)
 	}

@@ -64,6 +64,8 @@ type Config struct {
 	// written. What it returns rolls all of it back. It may run again for a transaction that is tried again.
 	InTx func(ctx context.Context, tx pgx.Tx, change Change) error
 
+	Observer Observer
+
 	Now    func() time.Time // time.Now unless set
 	Logger *slog.Logger     // slog.Default unless set
 }
@@ -80,6 +82,7 @@ type Service struct {
 	claimer *inventory.Claimer
 	flights flights
 
+	observer Observer
 	holdFor  time.Duration
 	hookKeys bool
 	inTx     func(ctx context.Context, tx pgx.Tx, change Change) error
@@ -105,8 +108,11 @@ func New(c Config) (*Service, error) {
 		c.HoldFor = DefaultHold
 	}
 	return &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
-		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx}, nil
+		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx, observer: c.Observer}, nil
 }
+
+// ClaimStats count what claims of this Service have come to.
+func (s *Service) ClaimStats() inventory.ClaimStats { return s.claimer.Stats() }
 
 // average is a moving average that several goroutines may feed.
 type average struct {

@@ -43,7 +43,9 @@ const actorSettle = "settle"
 const takeTicket = `SELECT nextval('keytill.ticket')`
 
 // settle returns the id of the order it settled.
-func (s *Service) settle(ctx context.Context, c cause) (string, error) {
+func (s *Service) settle(ctx context.Context, c cause) (order string, err error) {
+	began := time.Now()
+	defer func() { s.observeSettle(began, err) }()
 	for attempt := 1; ; attempt++ {
 		order, err := s.settleOnce(ctx, c)
 		if errors.Is(err, ErrElsewhere) {

@@ -29,6 +29,8 @@ var dependencies = map[string]string{
 	"github.com/tink-crypto/tink-go/v2":                        "encryption and fingerprints with keysets that rotate",
 	"github.com/wneessen/go-mail":                              "composes mails: headers, encodings, addresses",
 	"github.com/standard-webhooks/standard-webhooks/libraries": "signs notices the way receivers have libraries for",
+	"github.com/danielgtaylor/huma/v2":                         "the HTTP API: one Go type is validation, OpenAPI 3.1 and problem documents",
+	"github.com/prometheus/client_golang":                      "metrics",
 	"github.com/spf13/cobra":                                   "commands, flags and their help",
 	"github.com/spf13/pflag":                                   "cobra's flags, for defaults that come from the environment",
 	"golang.org/x/sync":                                        "errgroup: several things at once, the first error ends them",
