@@ -19,7 +19,7 @@ import (
 // It reads every key. Each question is one statement, so one snapshot.
 func Check(ctx context.Context, db pg.Querier) ([]string, error) {
 	var breaches []string
-	for _, query := range []string{twoLiveKeys, countsDiffer, replayDiffers} {
+	for _, query := range []string{twoLiveKeys, lostHorizons, countsDiffer, replayDiffers} {
 		rows, err := db.Query(ctx, query)
 		if err != nil {
 			return nil, fmt.Errorf("check the inventory: %w", err)
@@ -42,6 +42,13 @@ SELECT format('unit %s/%s/%s of merchant %s has %s live keys', order_id, line_id
 HAVING count(*) > 1
  LIMIT 10`
 
+	lostHorizons = `
+SELECT format('pool %s of merchant %s: the database was restored into a cluster whose transaction ids began anew; ''keytill stock rebuild'' counts anew, as the daemon does within a minute',
+              pool_id, merchant_id)
+  FROM keytill.stock
+ WHERE horizon > pg_snapshot_xmin(pg_current_snapshot())
+ LIMIT 10`
+
 	countsDiffer = `
 WITH by_ledger AS (
     SELECT merchant_id, pool_id, state, sum(keys)::bigint AS keys
@@ -62,6 +69,9 @@ SELECT format('pool %s of merchant %s has %s keys %s by its counts and %s by its
               pool_id, merchant_id, coalesce(l.keys, 0), state, coalesce(r.keys, 0))
   FROM by_ledger l FULL JOIN by_rows r USING (merchant_id, pool_id, state)
  WHERE coalesce(l.keys, 0) <> coalesce(r.keys, 0)
+   AND NOT EXISTS (SELECT 1 FROM keytill.stock s
+                    WHERE s.merchant_id = coalesce(l.merchant_id, r.merchant_id) AND s.pool_id = coalesce(l.pool_id, r.pool_id)
+                      AND s.horizon > pg_snapshot_xmin(pg_current_snapshot()))
  LIMIT 10`
 
 	// A key begins as available, by its batch's row; then each movement must begin where the one before it ended.

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,8 @@ type PoolCounts struct {
 }
 
 // Stock counts by the ledger: what is folded up to the horizon and the movements from it on, in one statement, so that
-// it is exact in its snapshot whatever runs beside it.
+// it is exact in its snapshot whatever runs beside it. A pool with a row of no state has a horizon of another cluster's
+// (see Rebuild), and its counts mean nothing.
 //
 // Index: stock_pkey, movements_pkey.
 const countStock = `
@@ -38,7 +40,12 @@ SELECT pool_id, state, sum(keys)::bigint
         SELECT m.pool_id, m.from_state, -m.keys
           FROM keytill.stock s
           JOIN keytill.movements m ON m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
-         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2) AND m.from_state IS NOT NULL) AS parts
+         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2) AND m.from_state IS NOT NULL
+        UNION ALL
+        SELECT s.pool_id, '', 1
+          FROM keytill.stock s
+         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2) AND s.horizon > pg_snapshot_xmin(pg_current_snapshot())
+       ) AS parts
  GROUP BY pool_id, state`
 
 // Index: all rows of the pool.
@@ -50,8 +57,25 @@ SELECT pool_id, state, count(*)
 
 // Stock counts a merchant's keys by pool and state, or one pool's (pool 0: all), from the ledger.
 func Stock(ctx context.Context, db pg.Querier, merchant string, pool int64) (map[int64]Counts, error) {
-	return counts(ctx, db, countStock, merchant, pool)
+	byPool, err := counts(ctx, db, countStock, merchant, pool)
+	if err != nil {
+		return nil, err
+	}
+	for id, c := range byPool {
+		if c[lostHorizon] == 0 {
+			continue
+		}
+		rows, err := StockByRows(ctx, db, merchant, id)
+		if err != nil {
+			return nil, err
+		}
+		byPool[id] = rows[id]
+	}
+	return byPool, nil
 }
+
+// lostHorizon stands in place of a state where the ledger's horizon is another cluster's.
+const lostHorizon = ""
 
 // StockByRows counts the same by looking at every key. It is what the ledger is checked against.
 func StockByRows(ctx context.Context, db pg.Querier, merchant string, pool int64) (map[int64]Counts, error) {
@@ -94,7 +118,9 @@ func counts(ctx context.Context, db pg.Querier, query, merchant string, pool int
 
 const (
 	// Lock: the pool's stock row, which only folds and rebuilds lock.
-	lockStock = `SELECT horizon FROM keytill.stock WHERE merchant_id = $1 AND pool_id = $2 FOR UPDATE`
+	lockStock = `
+SELECT horizon, horizon > pg_snapshot_xmin(pg_current_snapshot())
+  FROM keytill.stock WHERE merchant_id = $1 AND pool_id = $2 FOR UPDATE`
 
 	// The horizon is the oldest transaction that still runs: all before it have ended, so nothing can appear below it.
 	// It is read in a SELECT over the ledger, so that it is that of the server which holds the ledger.
@@ -118,12 +144,27 @@ WITH tail AS MATERIALIZED (
 	writeStock = `UPDATE keytill.stock SET horizon = $3::xid8, counts = $4 WHERE merchant_id = $1 AND pool_id = $2`
 )
 
-// Fold moves the pool's counts up to the oldest running transaction, so that Stock has a short tail to read.
+// Fold moves the pool's counts up to the oldest running transaction, so that Stock has a short tail to read. Counts whose
+// horizon is another cluster's are rebuilt.
 func Fold(ctx context.Context, db pg.Beginner, merchant string, pool int64) error {
+	err := foldOnce(ctx, db, merchant, pool)
+	if errors.Is(err, errLostHorizon) {
+		_, err = Rebuild(ctx, db, merchant, pool)
+	}
+	return err
+}
+
+var errLostHorizon = errors.New("the counts' horizon is another cluster's")
+
+func foldOnce(ctx context.Context, db pg.Beginner, merchant string, pool int64) error {
 	return pg.InTx(ctx, db, func(tx pgx.Tx) error {
 		var from, to string
-		if err := tx.QueryRow(ctx, lockStock, merchant, pool).Scan(&from); err != nil {
+		var lost bool
+		if err := tx.QueryRow(ctx, lockStock, merchant, pool).Scan(&from, &lost); err != nil {
 			return fmt.Errorf("lock the counts of pool %d: %w", pool, err)
+		}
+		if lost {
+			return errLostHorizon
 		}
 		var folded, tail Counts
 		if err := tx.QueryRow(ctx, readCounts, merchant, pool).Scan(&folded); err != nil {

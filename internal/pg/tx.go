@@ -39,8 +39,18 @@ const (
 // The isolation is named here, since every statement of keytill is written for it and a server's
 // default_transaction_isolation must not change what a guarded UPDATE sees.
 func InTx(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error) error {
+	return run(ctx, db, pgx.ReadCommitted, fn)
+}
+
+// InSnapshot is InTx with one snapshot for all of the transaction (REPEATABLE READ), which begins with its first
+// statement. A row that it locks or writes and that has changed since is a serialization failure, so fn runs again.
+func InSnapshot(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error) error {
+	return run(ctx, db, pgx.RepeatableRead, fn)
+}
+
+func run(ctx context.Context, db Beginner, isolation pgx.TxIsoLevel, fn func(tx pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
-		err := once(ctx, db, fn)
+		err := once(ctx, db, isolation, fn)
 		if err == nil || !Retryable(err) || attempt == maxAttempts {
 			return err
 		}
@@ -50,8 +60,8 @@ func InTx(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error) error {
 	}
 }
 
-func once(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error) (err error) {
-	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+func once(ctx context.Context, db Beginner, isolation pgx.TxIsoLevel, fn func(tx pgx.Tx) error) (err error) {
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: isolation})
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}

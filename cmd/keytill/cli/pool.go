@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -243,81 +241,4 @@ func poolRows(ctx context.Context, op *operator) ([]poolRow, error) {
 		rows[i] = poolRow{SKU: p.SKU, Name: p.Name, Shortage: string(p.Shortage), Items: byPool[p.ID]}
 	}
 	return rows, nil
-}
-
-// stockRow is a pool's counts as they are listed.
-type stockRow struct {
-	SKU    string           `json:"sku"`
-	Counts inventory.Counts `json:"counts"`
-}
-
-func (c *command) stock() *cobra.Command {
-	return &cobra.Command{
-		Use:   "stock [SKU]",
-		Short: "Count the keys by state",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
-				rows, err := stockRows(ctx, op, given)
-				if err != nil {
-					return err
-				}
-				return c.show(rows, func(w io.Writer) { printStock(w, rows) })
-			})
-		},
-	}
-}
-
-func stockRows(ctx context.Context, op *operator, given []string) ([]stockRow, error) {
-	pools, err := inventory.Pools(ctx, op.pool, op.merchant)
-	if err != nil {
-		return nil, err
-	}
-	if len(given) == 1 {
-		pool, err := inventory.PoolBySKU(ctx, op.pool, op.merchant, given[0])
-		if err != nil {
-			return nil, err
-		}
-		pools = []inventory.Pool{pool}
-	}
-	counts, err := inventory.Stock(ctx, op.pool, op.merchant, 0)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]stockRow, len(pools))
-	for i, p := range pools {
-		rows[i] = stockRow{SKU: p.SKU, Counts: counts[p.ID]}
-		if rows[i].Counts == nil {
-			rows[i].Counts = inventory.Counts{}
-		}
-	}
-	return rows, nil
-}
-
-// printStock prints the states that occur, and always what is available and allocated.
-func printStock(w io.Writer, rows []stockRow) {
-	if len(rows) == 0 {
-		fmt.Fprintln(w, "There are no pools yet: `keytill pool create SKU` makes one.")
-		return
-	}
-	seen := map[inventory.State]bool{inventory.Available: true, inventory.Allocated: true}
-	for _, r := range rows {
-		for state := range maps.Keys(r.Counts) {
-			seen[state] = true
-		}
-	}
-	states := slices.DeleteFunc(slices.Clone(inventory.States), func(s inventory.State) bool { return !seen[s] })
-	head := "SKU"
-	for _, state := range states {
-		head += "\t" + strings.ToUpper(string(state))
-	}
-	table(w, head, func(row func(string, ...any)) {
-		for _, r := range rows {
-			line := r.SKU
-			for _, state := range states {
-				line += fmt.Sprintf("\t%d", r.Counts[state])
-			}
-			row("%s", line)
-		}
-	})
 }
