@@ -65,7 +65,7 @@ func (w *town) must(err error) {
 func (w *town) open() *life {
 	w.t.Helper()
 	l := newLife(w.clock.now())
-	config, err := w.config(l)
+	config, err := w.config(l, w.stripe.URL())
 	w.must(err)
 	l.shop, err = adapter.New(w.ctx, config)
 	w.must(err)
@@ -83,7 +83,10 @@ func (w *town) open() *life {
 func (w *town) run() *life {
 	w.t.Helper()
 	l := newLife(w.clock.now())
-	config, err := w.config(l)
+	stripe, err := newWire(strings.TrimPrefix(w.stripe.URL(), "http://"), &l.cutter)
+	w.must(err)
+	l.wires = append(l.wires, stripe)
+	config, err := w.config(l, "http://"+stripe.addr())
 	w.must(err)
 	w.must(l.launch(w.ctx, config))
 	w.t.Cleanup(func() {
@@ -101,18 +104,13 @@ func (w *town) run() *life {
 }
 
 // config has a keytill call Stripe as often as it likes, since waiting for one's turn is no race.
-func (w *town) config(l *life) (adapter.Config, error) {
+func (w *town) config(l *life, stripe string) (adapter.Config, error) {
 	if err := l.connect(w.ctx, w.url, w.conns, w.tracer); err != nil {
 		return adapter.Config{}, err
 	}
-	stripe, err := newWire(strings.TrimPrefix(w.stripe.URL(), "http://"), &l.cutter)
-	if err != nil {
-		return adapter.Config{}, err
-	}
-	l.wires = append(l.wires, stripe)
 	return adapter.Config{
 		Pool: l.pool,
-		Stripe: adapter.Stripe{APIKey: w.stripe.APIKey(), WebhookSecrets: w.stripe.Secrets(), URL: "http://" + stripe.addr(),
+		Stripe: adapter.Stripe{APIKey: w.stripe.APIKey(), WebhookSecrets: w.stripe.Secrets(), URL: stripe,
 			PerSecond: 100_000},
 		Keyset: w.keyset, Policy: w.policy, Reconcile: adapter.Reconcile{Every: -1}, Now: w.clock.now, Logger: w.logger(),
 	}, nil
