@@ -16,12 +16,15 @@ import (
 
 // Errors about what a person asked for.
 var (
-	ErrNoReason = errors.New("say why: it is kept in the audit")
-	ErrNoUnit   = errors.New("the order has no such unit: `keytill order show` lists its lines and units")
-	ErrNoKey    = errors.New("this unit has no live key")
-	ErrNoRefund = errors.New("no such refund is known of any order; `keytill order settle re_…` makes keytill look at it")
-	ErrNoLine   = errors.New("the order has no such line, price, product or SKU")
-	ErrRecalled = errors.New("this unit's key was taken back, so it is not sent again")
+	ErrNoReason    = errors.New("say why: it is kept in the audit")
+	ErrNoUnit      = errors.New("the order has no such unit: `keytill order show` lists its lines and units")
+	ErrNoKey       = errors.New("this unit has no live key")
+	ErrNoRefund    = errors.New("no such refund is known of any order; `keytill order settle re_…` makes keytill look at it")
+	ErrNoLine      = errors.New("the order has no such line, price, product or SKU")
+	ErrAmbiguous   = errors.New("that means more than one")
+	ErrAttribution = errors.New("the refund cannot be attributed like that")
+	ErrNoAddress   = errors.New("no usable e-mail address")
+	ErrRecalled    = errors.New("this unit's key was taken back, so it is not sent again")
 )
 
 // A Person is who asks for something, and why.
@@ -125,7 +128,7 @@ func (s *Service) orderID(ctx context.Context, merchant, query string) (string, 
 		return "", fmt.Errorf("%s: %w", query, err)
 	}
 	if len(orders) > 1 {
-		return "", fmt.Errorf("%d orders match; name one by its id: `keytill order show` lists them", len(orders))
+		return "", fmt.Errorf("%w: %d orders match; name one by its id: `keytill order show` lists them", ErrAmbiguous, len(orders))
 	}
 	return orders[0].ID, nil
 }
@@ -165,7 +168,7 @@ func (p *personal) lock(ctx context.Context) error {
 	case found == 0:
 		return ErrNoUnit
 	case found > 1:
-		return fmt.Errorf("%d lines have a unit %d: say which with --line li_…", found, p.ref.Unit)
+		return fmt.Errorf("%w: %d lines have a unit %d, say which with --line li_…", ErrAmbiguous, found, p.ref.Unit)
 	}
 	if p.elsewhere(p.channel) {
 		return ErrElsewhere
@@ -320,7 +323,7 @@ func checkAttribution(o Order, list string) error {
 	}
 	mentions := parseMentions(list)
 	if len(mentions) == 0 {
-		return errors.New("say which lines the refund is for: --lines li_…[:N],… or --lines none")
+		return fmt.Errorf("%w: say which lines it is for: --lines li_…[:N],… or --lines none", ErrAttribution)
 	}
 	for _, m := range mentions {
 		var quantity int64
@@ -333,7 +336,7 @@ func checkAttribution(o Order, list string) error {
 			return fmt.Errorf("%s: %w", m.name, ErrNoLine)
 		}
 		if m.quantity > quantity {
-			return fmt.Errorf("%s has %d units, not %d", m.name, quantity, m.quantity)
+			return fmt.Errorf("%w: %s has %d units, not %d", ErrAttribution, m.name, quantity, m.quantity)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (s *Service) Resend(ctx context.Context, merchant, query, to string, who Pe
 	}
 	address, err := mail.ParseAddress(to)
 	if err != nil {
-		return fmt.Errorf("order %s has no usable e-mail address: name one with --to", id)
+		return fmt.Errorf("order %s: %w: name one with --to", id, ErrNoAddress)
 	}
 	if len(order.KeyIDs(UnitFulfilled)) == 0 {
 		return fmt.Errorf("order %s: %w", id, ErrRecalled)
