@@ -54,10 +54,10 @@ SELECT pool_id, count(*), coalesce(min(paid_at), '-infinity')
 	// Keys and what is sold ahead, of holds that have not run out. Index: reservations_pkey.
 	readHeldAges = `
 SELECT pool_id, sum(keys)::bigint, sum(ahead)::bigint,
-       coalesce(sum(keys) FILTER (WHERE created_at > $2 - interval '5 minutes'), 0)::bigint,
-       coalesce(sum(keys) FILTER (WHERE created_at > $2 - interval '15 minutes' AND created_at <= $2 - interval '5 minutes'), 0)::bigint,
-       coalesce(sum(keys) FILTER (WHERE created_at > $2 - interval '1 hour' AND created_at <= $2 - interval '15 minutes'), 0)::bigint,
-       coalesce(sum(keys) FILTER (WHERE created_at <= $2 - interval '1 hour'), 0)::bigint,
+       coalesce(sum(keys) FILTER (WHERE created_at > $2::timestamptz - interval '5 minutes'), 0)::bigint,
+       coalesce(sum(keys) FILTER (WHERE created_at > $2::timestamptz - interval '15 minutes' AND created_at <= $2::timestamptz - interval '5 minutes'), 0)::bigint,
+       coalesce(sum(keys) FILTER (WHERE created_at > $2::timestamptz - interval '1 hour' AND created_at <= $2::timestamptz - interval '15 minutes'), 0)::bigint,
+       coalesce(sum(keys) FILTER (WHERE created_at <= $2::timestamptz - interval '1 hour'), 0)::bigint,
        min(created_at)
   FROM keytill.reservations
  WHERE merchant_id = $1 AND expires_at > $2::timestamptz
