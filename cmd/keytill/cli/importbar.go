@@ -65,3 +65,30 @@ func (b *importBar) end() {
 		fmt.Fprint(b.w, "\r\x1b[K")
 	}
 }
+
+// rotationBar shows how far a rotation is.
+type rotationBar struct{ importBar }
+
+func newRotationBar(w io.Writer, terminal bool) *rotationBar {
+	return &rotationBar{*newImportBar(w, terminal, 0)}
+}
+
+func (b *rotationBar) tell(p inventory.RotationProgress) {
+	every := barLinesEvery
+	if b.terminal {
+		every = barEvery
+	}
+	if time.Since(b.last) < every {
+		return
+	}
+	b.last, b.drawn = time.Now(), true
+	part := float64(p.Done) / float64(max(p.Total, 1))
+	rate := float64(p.Done) / max(time.Since(b.started).Seconds(), 0.001)
+	line := fmt.Sprintf("%3.0f %%  %d of %d keys, %.0f keys/s", 100*part, p.Done, p.Total, rate)
+	if b.terminal {
+		full := int(part * barWidth)
+		fmt.Fprintf(b.w, "\r\x1b[K[%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), line)
+		return
+	}
+	fmt.Fprintln(b.w, line)
+}

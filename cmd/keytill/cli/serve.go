@@ -103,16 +103,24 @@ func (c *command) newShop(ctx context.Context, db *database, keyset *inventory.K
 	if err != nil || ttl <= 0 {
 		return nil, usage("KEYTILL_RESERVATION_TTL is %q: it is a time such as 15m", s.reservationTTL)
 	}
+	tokens, err := c.readTokens()
+	if err != nil {
+		return nil, err
+	}
+	withKeys, err := c.withKeys()
+	if err != nil {
+		return nil, err
+	}
 	return adapter.New(ctx, adapter.Config{
 		Pool:   db.pool,
 		Keyset: keyset,
 		Stripe: adapter.Stripe{APIKey: s.stripeKey, WebhookSecrets: adapter.SplitList(s.stripeSecrets), URL: s.stripeURL},
-		Mail:   adapter.Mail{URL: s.smtpURL, From: s.mailFrom},
-		Hook:   adapter.Hook{URL: s.hookURL, Secrets: adapter.SplitList(s.hookSecret)},
+		Mail:   adapter.Mail{URL: s.smtpURL, From: s.mailFrom, ReplyTo: s.mailReplyTo, Templates: c.mailTemplates()},
+		Hook:   adapter.Hook{URL: s.hookURL, Secrets: adapter.SplitList(s.hookSecret), WithKeys: withKeys},
 		Now:    c.Now,
 		Logger: logger,
 
-		Reconcile: sweeps, ReservationTTL: ttl,
+		Reconcile: sweeps, ReservationTTL: ttl, PublicURL: s.publicURL, Tokens: tokens,
 	})
 }
 
@@ -199,27 +207,4 @@ func (c *command) migrate() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-func (c *command) keyset() *cobra.Command {
-	return group("keyset", "Make the keysets that encrypt keys", &cobra.Command{
-		Use:   "new",
-		Short: "Print a new keyset",
-		Long: "Prints a new keyset. Who has it reads every key of the database, and without it nobody does: keep a copy, apart\n" +
-			"from the database's backups.",
-		Example: "  keytill keyset new > keyset.json && export KEYTILL_KEYSET_FILE=keyset.json",
-		Args:    args(),
-		RunE: func(*cobra.Command, []string) error {
-			keyset, err := inventory.NewKeyset()
-			if err != nil {
-				return err
-			}
-			text, err := keyset.Marshal()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(c.Stdout, "%s\n", text)
-			return nil
-		},
-	})
 }

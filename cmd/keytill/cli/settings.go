@@ -1,13 +1,8 @@
 package cli
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -28,8 +23,13 @@ type settings struct {
 	listen         string
 	smtpURL        string
 	mailFrom       string
+	mailReplyTo    string
+	mailTemplates  string
 	hookURL        string
 	hookSecret     string
+	hookWithKeys   string
+	publicURL      string
+	tokensFile     string
 	sweepEvery     string
 	sweepGrace     string
 	reservationTTL string
@@ -55,8 +55,13 @@ func (s *settings) variables() []variable {
 		{"listen", "127.0.0.1:8080", "address of everything HTTP", &s.listen},
 		{"smtp-url", "", "smtp://user:pass@host:587; without one, no mail", &s.smtpURL},
 		{"mail-from", "", "sender of mails: Shop <shop@example.com>", &s.mailFrom},
+		{"mail-reply-to", "", "where answers to mails go: Support <support@example.com>; the sender unless set", &s.mailReplyTo},
+		{"mail-templates", "", "a directory of your own mail templates: en.txt and en.html, de.txt and de.html, …", &s.mailTemplates},
 		{"hook-url", "", "where the storefront wants signed notices; without one, none", &s.hookURL},
 		{"hook-secret", "", "whsec_… that signs them, during a rotation new,old", &s.hookSecret},
+		{"hook-with-keys", "false", "true: hooks carry the text of the keys they are about", &s.hookWithKeys},
+		{"public-url", "", "where buyers reach this daemon: https://keys.example.com; without one, no buyers' pages", &s.publicURL},
+		{"tokens-file", "", "access tokens of the API, as printed by: keytill token new; without one, it is closed", &s.tokensFile},
 		{"reconcile-every", "15m", "how often the sweep runs; off: only by hand", &s.sweepEvery},
 		{"reconcile-grace", "5m", "how long a payment is left to the webhook before a sweep looks at it", &s.sweepGrace},
 		{"reservation-ttl", "15m", "how long stock is held for a cart unless the reservation says otherwise", &s.reservationTTL},
@@ -104,72 +109,4 @@ func (c *command) logger() (*slog.Logger, error) {
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-const keysetFileName = "keyset.json"
-
-// loadKeyset reads the keyset that the settings name. Beside an embedded database it is made on the first start.
-func (c *command) loadKeyset(_ context.Context) (*inventory.Keyset, error) {
-	s := c.settings
-	switch {
-	case s.keyset != "" && s.keysetFile != "":
-		return nil, usage("both a keyset and a keyset file are given: unset KEYTILL_KEYSET or KEYTILL_KEYSET_FILE")
-	case s.keyset != "":
-		keyset, err := inventory.ParseKeyset([]byte(s.keyset))
-		if err != nil {
-			return nil, fmt.Errorf("KEYTILL_KEYSET: %w", badKeyset(err))
-		}
-		return keyset, nil
-	case s.keysetFile != "":
-		return readKeyset(c.path(s.keysetFile))
-	case s.databaseURL != "":
-		return nil, errors.New("no keyset: make one with `keytill keyset new > keyset.json`, keep a copy apart from the database's backup, and set KEYTILL_KEYSET_FILE=keyset.json")
-	}
-	name := filepath.Join(c.path(s.dataDir), keysetFileName)
-	keyset, err := readKeyset(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return makeKeyset(name)
-	}
-	return keyset, err
-}
-
-func badKeyset(err error) error {
-	return fmt.Errorf("%w; restore it from its backup, or make one for a new database with `keytill keyset new`", err)
-}
-
-func readKeyset(name string) (*inventory.Keyset, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("read the keyset: %w; check KEYTILL_KEYSET_FILE", err)
-	}
-	keyset, err := inventory.ParseKeyset(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, badKeyset(err))
-	}
-	return keyset, nil
-}
-
-// makeKeyset writes a new keyset, for its owner's eyes only. Of two first starts, one makes it and both use it.
-func makeKeyset(name string) (*inventory.Keyset, error) {
-	keyset, err := inventory.NewKeyset()
-	if err != nil {
-		return nil, err
-	}
-	text, err := keyset.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(name), keysetFileName)
-	if err != nil {
-		return nil, fmt.Errorf("write the keyset: %w", err)
-	}
-	defer os.Remove(temporary.Name())
-	_, err = temporary.Write(append(text, '\n'))
-	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
-		return nil, fmt.Errorf("write the keyset: %w", err)
-	}
-	if err := os.Link(temporary.Name(), name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("write the keyset: %w", err)
-	}
-	return readKeyset(name)
 }
