@@ -1,15 +1,16 @@
 package adapter
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/inventory"
@@ -30,8 +31,13 @@ type Config struct {
 
 	Reconcile Reconcile // a sweep every 15 minutes unless set
 
-	// Told is called in this process after an order has changed, at least once for each change, until it returns nil.
-	Told func(ctx context.Context, notice Notice) error
+	Hooks Hooks // functions of a storefront in this process
+
+	// PublicURL is where buyers reach this Shop's routes: https://keys.example.com. Without it there are no buyers' pages,
+	// and mails have no link.
+	PublicURL string
+
+	Tokens *access.Tokens // who may use the API; it is closed unless set
 
 	ReservationTTL time.Duration // how long a reservation lasts unless it says otherwise; 15 minutes unless set
 
@@ -52,12 +58,19 @@ type Stripe struct {
 type Mail struct {
 	URL  string // smtp://user:pass@host:587 or smtps://…
 	From string // Shop <shop@example.com>
+
+	ReplyTo   string // Support <support@example.com>; the sender unless set
+	Templates fs.FS  // the merchant's own, beside and before those that package letter has
 }
 
 // Hook says where the storefront wants signed notices, by Standard Webhooks.
 type Hook struct {
 	URL     string
 	Secrets []string // whsec_…, the newest first
+
+	// WithKeys puts the text of the keys into the notices that are about them. Unless set, nothing that is sent to the
+	// storefront lets anyone use a key.
+	WithKeys bool
 }
 
 // Reconcile says how payments are found that no event told of; see package reconcile.

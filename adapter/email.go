@@ -4,18 +4,50 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	netmail "net/mail"
 
+	"github.com/keytill/keytill/adapter/letter"
 	"github.com/keytill/keytill/adapter/mail"
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/inventory"
 )
 
-type emailSender struct{ *mail.Sender }
+// maxKeysInMail is how many keys a mail shows; more go into a file that it brings.
+const maxKeysInMail = 20
+
+// emailSender mails buyers their keys.
+type emailSender struct {
+	*mail.Sender
+	letters *letter.Set
+	shop    string // the sender's name
+	replyTo string
+	link    func(m fulfillment.Message) string
+}
+
+func newEmailSender(c Mail, sender *mail.Sender, link func(m fulfillment.Message) string) (emailSender, error) {
+	letters, err := letter.Load(c.Templates)
+	if err != nil {
+		return emailSender{}, err
+	}
+	s := emailSender{Sender: sender, letters: letters, replyTo: c.ReplyTo, link: link}
+	if c.ReplyTo != "" {
+		if _, err := netmail.ParseAddress(c.ReplyTo); err != nil {
+			return s, errors.New("mail: the address to reply to cannot be read: write Support <support@example.com>")
+		}
+	}
+	if from, err := netmail.ParseAddress(c.From); err == nil {
+		s.shop = letter.Name(from.Name)
+	}
+	return s, nil
+}
 
 // Send mails the buyer the order's keys.
 func (s emailSender) Send(ctx context.Context, m fulfillment.Message) (string, error) {
-	subject, text := writeEmail(m)
-	answer, err := s.Sender.Send(ctx, mail.Message{ID: m.ID, To: m.Recipient, Subject: subject, Text: text})
+	message, err := s.write(m)
+	if err != nil {
+		return "", err
+	}
+	answer, err := s.Sender.Send(ctx, message)
 	var failed *mail.Error
 	if errors.As(err, &failed) && failed.Permanent {
 		return "", fmt.Errorf("%w: %w", fulfillment.ErrRefused, err)
@@ -23,25 +55,51 @@ func (s emailSender) Send(ctx context.Context, m fulfillment.Message) (string, e
 	return answer, err
 }
 
-// writeEmail writes the mail with an order's keys, each below its product's name.
-func writeEmail(m fulfillment.Message) (subject, text string) {
-	subject = "Your key"
-	if len(m.Keys) != 1 {
-		subject = fmt.Sprintf("Your %d keys", len(m.Keys))
+func (s emailSender) write(m fulfillment.Message) (mail.Message, error) {
+	c := content(m)
+	c.Shop, c.Link = s.shop, s.link(m)
+	l, err := s.letters.Write(m.Order.Locale, c)
+	if err != nil {
+		return mail.Message{}, err
 	}
-	var b strings.Builder
-	b.WriteString("Thank you for your order.\n")
-	name := ""
-	for _, key := range m.Keys {
-		if key.Name != name {
-			fmt.Fprintf(&b, "\n%s\n", key.Name)
-			name = key.Name
+	message := mail.Message{ID: m.ID, To: m.Recipient, Subject: l.Subject, Text: l.Text, HTML: l.HTML,
+		Headers: map[string]string{"Content-Language": l.Language}}
+	if s.replyTo != "" {
+		message.Headers["Reply-To"] = s.replyTo
+	}
+	if c.Attached {
+		message.Attachments = []mail.Attachment{{Name: "keys.csv", ContentType: "text/csv; charset=utf-8", Data: letter.CSV(rows(m.Keys))}}
+	}
+	return message, nil
+}
+
+// content is what a letter tells of an order. Keys that are too many, or that cannot be shown, go into a file.
+func content(m fulfillment.Message) letter.Content {
+	c := letter.Content{Order: m.Order.ID, Count: len(m.Keys), Waiting: m.Order.Units()[fulfillment.UnitWaiting]}
+	c.Attached = len(m.Keys) > maxKeysInMail
+	for _, k := range m.Keys {
+		c.Attached = c.Attached || !letter.Shown(k.Text)
+	}
+	place := make(map[string]int)
+	for _, k := range m.Keys {
+		i, ok := place[k.SKU]
+		if !ok {
+			i = len(c.Products)
+			place[k.SKU] = i
+			c.Products = append(c.Products, letter.Product{Name: letter.Name(k.Name), SKU: letter.Name(k.SKU)})
 		}
-		fmt.Fprintf(&b, "    %s\n", key.Text)
+		c.Products[i].Count++
+		if !c.Attached {
+			c.Products[i].Keys = append(c.Products[i].Keys, k.Text)
+		}
 	}
-	if n := m.Order.Units()[fulfillment.UnitWaiting]; n > 0 {
-		fmt.Fprintf(&b, "\n%d more will follow as soon as they are in stock.\n", n)
+	return c
+}
+
+func rows(keys []inventory.Owned) []letter.Row {
+	rows := make([]letter.Row, len(keys))
+	for i, k := range keys {
+		rows[i] = letter.Row{Name: k.Name, SKU: k.SKU, Key: k.Text}
 	}
-	fmt.Fprintf(&b, "\nOrder %s\n", m.Order.ID)
-	return subject, b.String()
+	return rows
 }

@@ -2,23 +2,26 @@ package adapter
 
 import (
 	"context"
+	_ "embed" // the schema
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keytill/keytill/adapter/hook"
 	"github.com/keytill/keytill/fulfillment"
 )
 
-// A Notice tells the storefront what became of an order, or of its stock. It holds no key and no e-mail address.
+// A Notice tells the storefront what became of an order, or of its stock. It holds no e-mail address, and no key unless
+// Hook.WithKeys is set.
 type Notice struct {
 	ID    string                 `json:"id"` // the same each time it is told
 	Type  fulfillment.NoticeType `json:"type"`
 	At    time.Time              `json:"at"`
 	Order *NoticeOrder           `json:"order,omitempty"`
 
-	// Units are those the notice is about, each with the state it has by now.
+	// Units are those the notice is about, each with the state it has by now; of fulfillment.completed all of the order.
 	Units []NoticeUnit `json:"units,omitempty"`
 
 	fulfillment.Subject
@@ -37,7 +40,14 @@ type NoticeOrder struct {
 type NoticeUnit struct {
 	fulfillment.NoticeUnit
 	State fulfillment.UnitState `json:"state"`
+	Key   string                `json:"key,omitempty"` // its text, if the shop wants it and the buyer may use it
 }
+
+//go:embed notice.schema.json
+var noticeSchema []byte
+
+// NoticeSchema is the JSON Schema of what is posted to the storefront.
+func NoticeSchema() []byte { return slices.Clone(noticeSchema) }
 
 func noticeFrom(m fulfillment.Message) Notice {
 	n := Notice{ID: m.ID, Type: m.Type, At: m.At, Subject: m.Subject}
@@ -46,14 +56,17 @@ func noticeFrom(m fulfillment.Message) Notice {
 	}
 	n.Order = &NoticeOrder{ID: m.Order.ID, Merchant: m.Merchant,
 		PaymentIntent: m.Order.PaymentIntent, ClientReferenceID: m.Order.ClientReferenceID, Payment: m.Order.Payment}
-	states := make(map[fulfillment.NoticeUnit]fulfillment.UnitState)
+	keys := make(map[fulfillment.NoticeUnit]string, len(m.Keys))
+	for _, k := range m.Keys {
+		keys[fulfillment.NoticeUnit{Line: k.Line, Unit: k.Unit, SKU: k.SKU}] = k.Text
+	}
 	for _, l := range m.Order.Lines {
 		for _, u := range l.Units {
-			states[fulfillment.NoticeUnit{Line: l.ID, Unit: u.Unit, SKU: l.SKU}] = u.State
+			name := fulfillment.NoticeUnit{Line: l.ID, Unit: u.Unit, SKU: l.SKU}
+			if m.Type == fulfillment.FulfillmentCompleted || slices.Contains(m.Units, name) {
+				n.Units = append(n.Units, NoticeUnit{name, u.State, keys[name]})
+			}
 		}
-	}
-	for _, u := range m.Units {
-		n.Units = append(n.Units, NoticeUnit{u, states[u]})
 	}
 	return n
 }
@@ -69,10 +82,14 @@ func (s hookSender) Send(ctx context.Context, m fulfillment.Message) (string, er
 	}
 	answer, err := s.Sender.Send(ctx, hook.Notice{ID: notice.ID, Type: string(notice.Type), At: notice.At, Data: data})
 	var failed *hook.Error
-	if errors.As(err, &failed) && failed.Permanent {
+	switch {
+	case !errors.As(err, &failed):
+		return answer, err
+	case failed.Permanent:
 		return "", fmt.Errorf("%w: %w", fulfillment.ErrRefused, err)
+	default:
+		return "", &fulfillment.Later{After: failed.RetryAfter, Err: err}
 	}
-	return answer, err
 }
 
 type processSender func(ctx context.Context, notice Notice) error

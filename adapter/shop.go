@@ -11,6 +11,7 @@ import (
 
 	"github.com/keytill/keytill/adapter/hook"
 	"github.com/keytill/keytill/adapter/mail"
+	"github.com/keytill/keytill/adapter/orderpage"
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/internal/jobs"
@@ -30,6 +31,7 @@ type Shop struct {
 	webhook  http.Handler
 	senders  map[fulfillment.Channel]fulfillment.Sender
 	mail     *mail.Sender
+	links    *orderpage.Links // nil without a public URL
 	livemode bool
 }
 
@@ -41,6 +43,9 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 	}
 	shop := &Shop{config: config, senders: make(map[fulfillment.Channel]fulfillment.Sender)}
 	shop.livemode, _ = stripeapi.Livemode(config.Stripe.APIKey)
+	if err := shop.makeLinks(); err != nil {
+		return nil, err
+	}
 	if err := shop.makeSenders(); err != nil {
 		return nil, err
 	}
@@ -60,7 +65,7 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 		return nil, err
 	}
 	shop.service, err = fulfillment.New(fulfillment.Config{DB: config.Pool, Stripe: stripe, Jobs: inserter, Keyset: config.Keyset,
-		Policy: config.Policy, HoldFor: config.ReservationTTL, Now: config.Now, Logger: config.Logger})
+		Policy: config.Policy, HoldFor: config.ReservationTTL, HookKeys: config.Hook.WithKeys, InTx: config.Hooks.InTx, Now: config.Now, Logger: config.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +90,9 @@ func (s *Shop) makeSenders() error {
 			return err
 		}
 		s.mail = sender
-		s.senders[fulfillment.ChannelEmail] = emailSender{sender}
+		if s.senders[fulfillment.ChannelEmail], err = newEmailSender(c.Mail, sender, s.link); err != nil {
+			return err
+		}
 	}
 	if c.Hook.URL != "" {
 		sender, err := hook.New(hook.Config{URL: c.Hook.URL, Secrets: c.Hook.Secrets, Logger: c.Logger, Now: c.Now})
@@ -94,8 +101,8 @@ func (s *Shop) makeSenders() error {
 		}
 		s.senders[fulfillment.ChannelHook] = hookSender{sender}
 	}
-	if c.Told != nil {
-		s.senders[fulfillment.ChannelProcess] = processSender(c.Told)
+	if c.Hooks.Told != nil {
+		s.senders[fulfillment.ChannelProcess] = processSender(c.Hooks.Told)
 	}
 	return nil
 }
@@ -123,11 +130,14 @@ func (s *Shop) newWebhook(inserter fulfillment.Jobs) (http.Handler, error) {
 	return webhooks.NewHandler(webhooks.Config{Verifier: verifier, Inbox: inbox, Logger: s.config.Logger})
 }
 
-// Mount adds keytill's routes to a router: POST /webhooks/stripe, GET /healthz and GET /readyz.
+// Mount adds keytill's routes to a router: POST /webhooks/stripe, GET /healthz and GET /readyz; with a public URL the
+// buyers' pages below /orders/, with access tokens the API below /v1/.
 func (s *Shop) Mount(router chi.Router) {
 	router.Method(http.MethodPost, "/webhooks/stripe", s.webhook)
 	router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	router.Get("/readyz", s.ready)
+	s.mountPages(router)
+	s.mountLicence(router)
 }
 
 // Handler is keytill's routes as a handler of its own, for routers other than chi's.

@@ -173,7 +173,7 @@ func (s *Service) begin(ctx context.Context, job DeliverJob) (d delivery, m Mess
 	if job.Order != "" {
 		queueOrder(batch, job.Merchant, job.Order, &m.Order)
 		if job.Channel == ChannelEmail || job.Channel == ChannelHook && s.hookKeys {
-			s.keyset.QueueOwned(batch, job.Merchant, job.Order, &m.Keys)
+			s.keyset.QueueOwned(batch, job.Merchant, job.Order, s.now(), &m.Keys)
 		}
 	}
 	if err := s.db.SendBatch(ctx, batch).Close(); err != nil {

@@ -43,8 +43,9 @@ type OrderLine struct {
 	Description string      `json:"description"`
 	Quantity    int64       `json:"quantity"`
 	Amount      int64       `json:"amount"`
-	SKU         string      `json:"sku,omitempty"`  // empty: not mapped, or no keys here
-	Name        string      `json:"name,omitempty"` // what a buyer reads
+	SKU         string      `json:"sku,omitempty"`        // empty: not mapped, or no keys here
+	Name        string      `json:"name,omitempty"`       // what a buyer reads
+	ReleaseAt   *time.Time  `json:"release_at,omitempty"` // its keys are not announced before
 	Units       []OrderUnit `json:"units,omitempty"`
 }
 
@@ -105,7 +106,7 @@ SELECT order_id, coalesce(payment_intent, ''), coalesce(charge, ''), coalesce(cl
 
 	// Index: lines_pkey, pools_pkey.
 	readOrderLines = `
-SELECT l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, ''), coalesce(p.name, '')
+SELECT l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, ''), coalesce(p.name, ''), p.release_at
   FROM keytill.lines l
   LEFT JOIN keytill.pools p ON p.merchant_id = l.merchant_id AND p.pool_id = l.pool_id
  WHERE l.merchant_id = $1 AND l.order_id = $2
@@ -184,7 +185,7 @@ func (o *Order) scan(row pgx.Row) error {
 
 func (o *Order) scanLines(rows pgx.Rows) (err error) {
 	o.Lines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l OrderLine, err error) {
-		err = row.Scan(&l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.SKU, &l.Name)
+		err = row.Scan(&l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.SKU, &l.Name, &l.ReleaseAt)
 		return l, err
 	})
 	return err

@@ -14,7 +14,7 @@ import (
 )
 
 func (c *command) order() *cobra.Command {
-	return group("order", "Orders: what a buyer bought and has", c.orderShow(), c.orderSettle(), c.orderRetry(), c.orderResend())
+	return group("order", "Orders: what a buyer bought and has", c.orderShow(), c.orderSettle(), c.orderRetry(), c.orderResend(), c.orderLink())
 }
 
 func (c *command) orderShow() *cobra.Command {
