@@ -89,7 +89,7 @@ func mail(ctx context.Context, c *call) error {
 // hookTypes are what a storefront may be told.
 var hookTypes = []fulfillment.NoticeType{fulfillment.FulfillmentCompleted, fulfillment.FulfillmentWaiting,
 	fulfillment.FulfillmentFailed, fulfillment.KeySuspended, fulfillment.KeyRevoked, fulfillment.KeyRestored,
-	fulfillment.KeyReplaced, fulfillment.StockLow, fulfillment.StockOut}
+	fulfillment.KeyReplaced, fulfillment.StockLow, fulfillment.StockOut, fulfillment.FindingOpened}
 
 // hook TYPE N
 func hook(ctx context.Context, c *call) error {

@@ -12,6 +12,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/keytill/keytill/adapter"
 	"github.com/keytill/keytill/internal/hooktest"
 )
 
@@ -21,12 +22,15 @@ const (
 )
 
 // A receiver stands before the storefront's and turns the scenario's time into real time: keytill signs by the scenario's
-// clock, and who checks signatures goes by the real one. It lets nothing through that was not signed well.
+// clock, and who checks signatures goes by the real one. It lets nothing through that was not signed well, or is not as
+// keytill's schema has it.
 type receiver struct {
 	next *hooktest.Server
 	key  *standardwebhooks.Webhook
 	now  func() time.Time
 	http *httptest.Server
+
+	schema schema // of what comes in
 }
 
 func newReceiver(next *hooktest.Server, now func() time.Time) *receiver {
@@ -34,7 +38,7 @@ func newReceiver(next *hooktest.Server, now func() time.Time) *receiver {
 	if err != nil {
 		panic(err) // hooktest has taken it
 	}
-	r := &receiver{next: next, key: key, now: now}
+	r := &receiver{next: next, key: key, now: now, schema: readSchema(adapter.NoticeSchema())}
 	r.http = httptest.NewServer(http.HandlerFunc(r.receive))
 	return r
 }
@@ -66,6 +70,9 @@ func (r *receiver) check(body []byte, header http.Header) error {
 	}
 	seconds, err := strconv.ParseInt(header.Get(standardwebhooks.HeaderWebhookTimestamp), 10, 64)
 	if err != nil {
+		return err
+	}
+	if err := r.schema.check(body); err != nil {
 		return err
 	}
 	if age := r.now().Sub(time.Unix(seconds, 0)); age.Abs() > hookTolerance {

@@ -58,6 +58,9 @@ func (s *scenario) tick(ctx context.Context) error {
 	if _, err := s.life.shop.Service().PickUp(ctx); err != nil {
 		return fmt.Errorf("pick up events that lost their job: %w", err)
 	}
+	if err := s.life.shop.Service().TellFindings(ctx); err != nil {
+		return fmt.Errorf("tell of findings: %w", err)
+	}
 	if _, err := s.life.shop.Service().TidyShelf(ctx); err != nil {
 		return fmt.Errorf("tidy the shelf: %w", err)
 	}
