@@ -23,7 +23,7 @@ var keyNames = []string{"key", "keys", "code", "codes", "license", "licence", "l
 const defaultSeparator = ','
 
 // maxRecord bounds a record, all its columns together. A quote that is never closed ends here and not with the file.
-const maxRecord = 1 << 20
+const maxRecord = 256 << 10
 
 // csvRecords is a file of comma-separated values. Its rows are numbered by the lines that they begin on.
 type csvRecords struct {
@@ -82,7 +82,7 @@ func (c *csvRecords) fields(report *Report) (row int64, fields []string, err err
 	case errors.As(err, &syntax):
 		return 0, nil, badRow(int64(syntax.StartLine), "%s", quoteProblem(syntax))
 	case errors.Is(err, errRecordTooLong):
-		return 0, nil, badRow(c.ended+1, "is longer than 1 MiB; is a quote (\") never closed?")
+		return 0, nil, badRow(c.ended+1, "is longer than 256 KiB; is a quote (\") never closed?")
 	case err != nil:
 		return 0, nil, fmt.Errorf("read the file after row %d: %w", c.ended, err)
 	}
