@@ -250,7 +250,10 @@ func (h *history) settleEvent(id string, crash bool) error {
 	h.settles.Add(1)
 	err := h.life.shop.Service().SettleEvent(ctx, inventory.DefaultMerchant, id)
 	if crashed() {
-		return h.died(err)
+		if err := h.died(err); err != nil || !open {
+			return err
+		}
+		return h.keptItsWord(id)
 	}
 	if err != nil {
 		return err
@@ -294,6 +297,16 @@ func (h *history) died(err error) error {
 	h.known = nil
 	h.judge.wonder()
 	return nil
+}
+
+// keptItsWord is after a crash: an event that is done by then is done with all that it led to.
+func (h *history) keptItsWord(event string) error {
+	var done bool
+	if err := h.db.QueryRow(h.ctx, `SELECT state = 'done' FROM keytill.events WHERE event_id = $1`, event).Scan(&done); err != nil || !done {
+		return err
+	}
+	h.note("and it was done")
+	return h.compare()
 }
 
 func (h *history) compare() error {

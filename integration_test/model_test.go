@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -53,7 +54,8 @@ type model struct {
 	judge  *judge
 	pool   inventory.Pool
 	keys   int
-	events []stripefake.Event
+	events []stripefake.Event // still on their way
+	come   []stripefake.Event // recorded, and worked by luck
 }
 
 func newModel(t *rapid.T, w *town, l *life, id string) *model {
@@ -68,17 +70,28 @@ func newModel(t *rapid.T, w *town, l *life, id string) *model {
 
 func (m *model) roll(n int, what string) int { return rapid.IntRange(0, n-1).Draw(m.T, what) }
 
-// live has things happen to the sale. Some settles run while it does.
+// live has things happen to the sale, and events about them come, while older ones are worked and others look by
+// themselves.
 func (m *model) live() {
 	happened, err := m.sale.place()
 	m.take(happened, err)
 	for range m.roll(8, "turns") {
 		var beside errgroup.Group
 		for range m.roll(3, "settles beside") {
-			beside.Go(m.settle)
+			if n := len(m.come); n > 0 && m.roll(2, "by event") == 0 {
+				ev := m.come[m.roll(n, "which")]
+				beside.Go(func() error { return m.work(ev.ID) })
+			} else {
+				beside.Go(m.settle)
+			}
 		}
 		_, happened, err := m.sale.happen(m.roll)
 		m.take(happened, err)
+		for n := len(m.events); n > 0 && m.roll(2, "comes now") == 0; n = len(m.events) {
+			ev := m.events[n-1]
+			m.events, m.come = m.events[:n-1], append(m.come, ev)
+			m.check(m.deliver(ev))
+		}
 		m.check(beside.Wait())
 	}
 }
@@ -101,7 +114,7 @@ func (m *model) check(err error) {
 
 // comeTogether delivers all events in any order, some again, and settles them a few at once.
 func (m *model) comeTogether() {
-	events := rapid.Permutation(m.events).Draw(m.T, "order of arrival")
+	events := rapid.Permutation(slices.Concat(m.events, m.come)).Draw(m.T, "order of arrival")
 	for _, ev := range events {
 		if m.roll(3, "again") == 0 {
 			events = append(events, ev)
@@ -111,14 +124,21 @@ func (m *model) comeTogether() {
 	working.SetLimit(1 + m.roll(4, "at once"))
 	for _, ev := range events {
 		working.Go(func() error {
-			status, _, err := m.town.stripe.Deliver(m.town.ctx, m.life.url+webhookPath, ev)
-			if err != nil || status != 200 {
-				return fmt.Errorf("deliver %s: %d %w", ev.ID, status, err)
+			if err := m.deliver(ev); err != nil {
+				return err
 			}
 			return m.work(ev.ID)
 		})
 	}
 	m.check(working.Wait())
+}
+
+func (m *model) deliver(ev stripefake.Event) error {
+	status, _, err := m.town.stripe.Deliver(m.town.ctx, m.life.url+webhookPath, ev)
+	if err != nil || status != 200 {
+		return fmt.Errorf("deliver %s: %d %w", ev.ID, status, err)
+	}
+	return nil
 }
 
 // work does an event's job, again if another settle was faster, as the queue does.
@@ -141,7 +161,7 @@ func (m *model) settle() error {
 
 // end compares. What events there were must have been enough; only a sale without any needs a settle of its own.
 func (m *model) end() {
-	if len(m.events) == 0 {
+	if len(m.events)+len(m.come) == 0 {
 		m.check(m.settle())
 	}
 	_, err := m.life.shop.Service().ServeWaiting(m.town.ctx, m.pool.Merchant, m.pool.ID) // the job that a waiting unit leaves
