@@ -93,4 +93,4 @@ func (l *lease) end(ctx context.Context) {
 }
 
 // lastWords is how long a sweep that was told to stop may take to say where it stopped.
-const lastWords = 5 * time.Second
+const lastWords = 15 * time.Second
