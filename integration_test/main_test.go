@@ -1,6 +1,11 @@
 // Package integration_test runs keytill as a whole, by scripts: see testdata/scenarios/README.md for their language.
 //
 //	go test ./integration_test -run TestScenarios [-scenarios DIR]
+//
+// and by races, random histories against an oracle, and malformed input, in a short form unless told to run -long:
+//
+//	go test -race ./integration_test -long -timeout 3h
+//	go test ./integration_test -run TestRandomHistories [-histories N] [-seed S [-history I]]
 package integration_test
 
 import (
