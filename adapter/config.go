@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/adapter/stripeapi"
@@ -40,6 +41,9 @@ type Config struct {
 	Tokens *access.Tokens // who may use the API; it is closed unless set
 
 	ReservationTTL time.Duration // how long a reservation lasts unless it says otherwise; 15 minutes unless set
+
+	// Metrics is where metrics are registered; a registry of their own unless set, which Shop.Metrics shows.
+	Metrics prometheus.Registerer
 
 	Workers int              // settles at once; 32 unless set
 	Now     func() time.Time // the clock; time.Now unless set

@@ -3,6 +3,7 @@ package adapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/keytill/keytill/adapter/hook"
 	"github.com/keytill/keytill/adapter/mail"
+	"github.com/keytill/keytill/adapter/metrics"
 	"github.com/keytill/keytill/adapter/orderpage"
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
@@ -32,6 +34,8 @@ type Shop struct {
 	senders  map[fulfillment.Channel]fulfillment.Sender
 	mail     *mail.Sender
 	links    *orderpage.Links // nil without a public URL
+	metrics  *metrics.Metrics
+	api      http.Handler // nil without access tokens
 	livemode bool
 }
 
@@ -52,34 +56,51 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 	if err := shop.checkDatabase(ctx); err != nil {
 		return nil, err
 	}
-	inserter, err := jobs.NewInserter(config.Pool, config.Now, config.Logger)
-	if err != nil {
+	if err := shop.makeParts(); err != nil {
 		return nil, err
 	}
-	stripe, err := stripeapi.New(stripeapi.Config{Key: config.Stripe.APIKey, URL: config.Stripe.URL, Logger: config.Logger,
-		PerSecond: config.Stripe.PerSecond,
-		Account: func(ctx context.Context, merchant string) (string, error) {
-			return inventory.StripeAccount(ctx, config.Pool, merchant)
-		}})
-	if err != nil {
-		return nil, err
-	}
-	shop.service, err = fulfillment.New(fulfillment.Config{DB: config.Pool, Stripe: stripe, Jobs: inserter, Keyset: config.Keyset,
-		Policy: config.Policy, HoldFor: config.ReservationTTL, HookKeys: config.Hook.WithKeys, InTx: config.Hooks.InTx, Now: config.Now, Logger: config.Logger})
-	if err != nil {
-		return nil, err
-	}
-	shop.stripe, shop.jobs = stripe, inserter
-	shop.sweeper, err = NewSweeper(config, stripe, shop.service)
-	if err != nil {
-		return nil, err
-	}
-	shop.webhook, err = shop.newWebhook(inserter)
-	if err != nil {
+	if err := shop.makeAPI(); err != nil {
 		return nil, err
 	}
 	// Before anything can be settled: what is settled writes deliveries for the channels that are noted.
 	return shop, shop.service.ServeChannels(ctx, shop.channels())
+}
+
+// makeParts makes what does the work, and what counts it.
+func (s *Shop) makeParts() (err error) {
+	c := s.config
+	s.metrics, err = metrics.New(metrics.Config{DB: c.Pool, Registerer: c.Metrics, Now: c.Now, Logger: c.Logger,
+		Claims: func() inventory.ClaimStats { return s.service.ClaimStats() }})
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	if s.jobs, err = jobs.NewInserter(c.Pool, c.Now, c.Logger); err != nil {
+		return err
+	}
+	s.stripe, err = stripeapi.New(stripeapi.Config{Key: c.Stripe.APIKey, URL: c.Stripe.URL, Logger: c.Logger, PerSecond: c.Stripe.PerSecond,
+		Transport: s.metrics.Stripe(http.DefaultTransport.(*http.Transport).Clone()),
+		Account: func(ctx context.Context, merchant string) (string, error) {
+			return inventory.StripeAccount(ctx, c.Pool, merchant)
+		}})
+	if err != nil {
+		return err
+	}
+	s.service, err = fulfillment.New(fulfillment.Config{DB: c.Pool, Stripe: s.stripe, Jobs: s.jobs, Keyset: c.Keyset, Policy: c.Policy,
+		HoldFor: c.ReservationTTL, HookKeys: c.Hook.WithKeys, InTx: c.Hooks.InTx, Observer: s.metrics.Observer(), Now: c.Now, Logger: c.Logger})
+	if err != nil {
+		return err
+	}
+	c.Reconcile.Reported = func(report reconcile.Report) {
+		s.metrics.Swept(report)
+		if s.config.Reconcile.Reported != nil {
+			s.config.Reconcile.Reported(report)
+		}
+	}
+	if s.sweeper, err = NewSweeper(c, s.stripe, s.service); err != nil {
+		return err
+	}
+	s.webhook, err = s.newWebhook()
+	return err
 }
 
 func (s *Shop) makeSenders() error {
@@ -118,16 +139,17 @@ func (s *Shop) checkDatabase(ctx context.Context) error {
 	return inventory.CheckKeyset(ctx, s.config.Pool, s.config.Keyset)
 }
 
-func (s *Shop) newWebhook(inserter fulfillment.Jobs) (http.Handler, error) {
+func (s *Shop) newWebhook() (http.Handler, error) {
 	verifier, err := webhooks.NewVerifier(webhooks.VerifierConfig{Secrets: s.config.Stripe.WebhookSecrets, Now: s.config.Now})
 	if err != nil {
 		return nil, err
 	}
-	inbox, err := webhooks.NewStore(webhooks.StoreConfig{DB: s.config.Pool, Jobs: inserter, Livemode: s.livemode, Now: s.config.Now})
+	inbox, err := webhooks.NewStore(webhooks.StoreConfig{DB: s.config.Pool, Jobs: s.jobs, Livemode: s.livemode, Now: s.config.Now})
 	if err != nil {
 		return nil, err
 	}
-	return webhooks.NewHandler(webhooks.Config{Verifier: verifier, Inbox: inbox, Logger: s.config.Logger})
+	return webhooks.NewHandler(webhooks.Config{Verifier: verifier, Inbox: inbox, Logger: s.config.Logger,
+		OnOutcome: s.metrics.Webhook})
 }
 
 // Mount adds keytill's routes to a router: POST /webhooks/stripe, GET /healthz and GET /readyz; with a public URL the
@@ -138,6 +160,7 @@ func (s *Shop) Mount(router chi.Router) {
 	router.Get("/readyz", s.ready)
 	s.mountPages(router)
 	s.mountLicence(router)
+	s.mountAPI(router)
 }
 
 // Handler is keytill's routes as a handler of its own, for routers other than chi's.

@@ -34,7 +34,8 @@ func (s *Shop) Sweep(ctx context.Context, merchant string, o reconcile.Options) 
 
 // SweepJob sweeps one merchant, or leaves a job for each where it names none.
 type SweepJob struct {
-	Merchant string `json:"merchant_id,omitempty"`
+	Merchant string        `json:"merchant_id,omitempty"`
+	Since    time.Duration `json:"since,omitempty"` // how far to look back; zero: as reconcile.Options has it
 }
 
 // Kind names the job in the queue's tables.
@@ -58,7 +59,7 @@ func (w *sweepWorker) Work(ctx context.Context, job *river.Job[SweepJob]) error 
 	if job.Args.Merchant == "" {
 		return w.shop.leaveSweeps(ctx)
 	}
-	report, err := w.shop.sweeper.Sweep(ctx, job.Args.Merchant, reconcile.Options{})
+	report, err := w.shop.sweeper.Sweep(ctx, job.Args.Merchant, reconcile.Options{Since: job.Args.Since})
 	log := w.shop.config.Logger
 	switch {
 	case errors.Is(err, reconcile.ErrBusy):

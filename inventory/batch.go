@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,8 +55,9 @@ SELECT b.batch_id, b.file_name, b.supplier, b.actor, b.state, b.keys, b.created_
                    FROM (SELECT k.state, count(*) AS keys FROM keytill.keys k
                           WHERE k.merchant_id = b.merchant_id AND k.batch_id = b.batch_id GROUP BY k.state) AS c), '{}')
   FROM keytill.batches b
- WHERE b.merchant_id = $1 AND b.pool_id = $2
- ORDER BY b.batch_id DESC`
+ WHERE b.merchant_id = $1 AND b.pool_id = $2 AND ($3::bigint = 0 OR b.batch_id < $3)
+ ORDER BY b.batch_id DESC
+ LIMIT $4`
 
 	// Lock: the batch. Its pool's lock is held already.
 	lockBatch = `
@@ -94,7 +96,12 @@ SELECT order_id, line_id, unit, state FROM keytill.keys
 
 // Batches lists a pool's imports, newest first.
 func Batches(ctx context.Context, db pg.Querier, merchant string, pool int64) ([]Batch, error) {
-	rows, err := db.Query(ctx, readBatches, merchant, pool)
+	return BatchesBefore(ctx, db, merchant, pool, 0, math.MaxInt32)
+}
+
+// BatchesBefore lists a page of a pool's imports, newest first, before the one with an id (0: from the newest).
+func BatchesBefore(ctx context.Context, db pg.Querier, merchant string, pool, before int64, most int) ([]Batch, error) {
+	rows, err := db.Query(ctx, readBatches, merchant, pool, before, most)
 	if err != nil {
 		return nil, fmt.Errorf("read the batches: %w", err)
 	}
