@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,18 +72,19 @@ func TestTheLastKeyGoesToWhoeverCommits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			g := &gate{reached: make(chan struct{}), opened: make(chan struct{}), cut: c.dies}
+			g := newGate(c.dies)
 			w := newTown(t, func(w *town) { w.tracer = g })
 			l := w.open()
 			pool := w.stock(l.shop, "game", 1, 1, "price_game")
 			w.sell("cs_1", "price_game*1")
 			w.sell("cs_2", "price_game*1")
+			t.Cleanup(g.open)
 
 			first := w.settleAsideIn(context.WithValue(w.ctx, gated{}, true), l.shop, "cs_1")
 			g.await(t)
 			then := w.settleAside(l.shop, "cs_2")
 			w.awaitBlocked(then)
-			close(g.opened)
+			g.open()
 			if err := first.err(t); (err != nil) != c.dies {
 				t.Errorf("the first settle: %v", err)
 			}
@@ -178,7 +180,14 @@ type gated struct{}
 // A gate stops a marked settle before its commit, which the settle then does, or never gets to.
 type gate struct {
 	reached, opened chan struct{}
+	open            func()
 	cut             bool
+}
+
+func newGate(cut bool) *gate {
+	g := &gate{reached: make(chan struct{}), opened: make(chan struct{}), cut: cut}
+	g.open = sync.OnceFunc(func() { close(g.opened) })
+	return g
 }
 
 var _ pgx.QueryTracer = (*gate)(nil)
