@@ -41,7 +41,9 @@ type shop struct {
 
 const other access.Role = "other" // an admin's token of another merchant
 
-func newShop(t *testing.T) *shop {
+type config = adapter.Config
+
+func newShop(t *testing.T, change ...func(*config)) *shop {
 	t.Helper()
 	s := &shop{t: t, db: pgtest.New(t), stripe: stripefake.Start(stripefake.Config{}), tokens: make(map[access.Role]string), log: &lockedBuffer{}}
 	t.Cleanup(s.stripe.Close)
@@ -58,9 +60,13 @@ func newShop(t *testing.T) *shop {
 	s.must(err)
 	keyset, err := inventory.NewKeyset()
 	s.must(err)
-	sh, err := adapter.New(t.Context(), adapter.Config{Pool: s.db, Keyset: keyset, Tokens: tokens,
+	c := config{Pool: s.db, Keyset: keyset, Tokens: tokens,
 		Stripe: adapter.Stripe{APIKey: s.stripe.APIKey(), WebhookSecrets: s.stripe.Secrets(), URL: s.stripe.URL(), PerSecond: 10_000},
-		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	for _, f := range change {
+		f(&c)
+	}
+	sh, err := adapter.New(t.Context(), c)
 	s.must(err)
 	server := httptest.NewServer(sh.Handler())
 	t.Cleanup(server.Close)
@@ -164,10 +170,15 @@ func keys(prefix string, n int) string {
 	return b.String()
 }
 
-// sell makes a paid session at Stripe and settles it.
+// sell makes a paid session at Stripe, of so many units (and #line after them), and settles it.
 func (s *shop) sell(session string, units string) {
 	s.t.Helper()
-	items, err := stripefake.ParseItems("price_game*" + units + "@500")
+	n, line, named := strings.Cut(units, "#")
+	item := "price_game*" + n + "@500"
+	if named {
+		item += "#" + line
+	}
+	items, err := stripefake.ParseItems(item)
 	s.must(err)
 	s.must(s.stripe.Session(session, items, stripefake.Fields{"customer_details.email": "buyer@example.com"}))
 	s.want(http.StatusOK, access.Storefront, "POST", "/v1/orders/"+session+"/settle", nil)

@@ -38,6 +38,15 @@ func maskAddress(address string) string {
 	return string(first) + "•••@" + domain
 }
 
+// given is a body that may be left out.
+func given[T any](body *T) T {
+	if body == nil {
+		var none T
+		return none
+	}
+	return *body
+}
+
 // ignoreNone makes a search that found nothing an empty list.
 func ignoreNone(err error) error {
 	if errors.Is(err, fulfillment.ErrNoOrder) {

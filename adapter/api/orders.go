@@ -35,18 +35,24 @@ type SearchInput struct {
 // ReasonInput is an act on an order, with why.
 type ReasonInput struct {
 	OrderInput
-	Body struct {
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for the audit."`
-	} `required:"false"`
+	Body *Reason
+}
+
+// Reason is why somebody does something.
+type Reason struct {
+	Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for the audit."`
 }
 
 // ResendInput says where to send an order's keys.
 type ResendInput struct {
 	OrderInput
-	Body struct {
-		To     string `json:"to,omitempty" format:"email" maxLength:"320" doc:"Another address than the order's; not for storefronts."`
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for the audit."`
-	} `required:"false"`
+	Body *Resend
+}
+
+// Resend says where to send an order's keys, and why.
+type Resend struct {
+	Reason
+	To string `json:"to,omitempty" format:"email" maxLength:"320" doc:"Another address than the order's; not for storefronts."`
 }
 
 // AttributionInput says what a refund is for.
@@ -170,7 +176,7 @@ func (a *API) settleOrder(ctx context.Context, in *OrderInput) (*Output[fulfillm
 }
 
 func (a *API) retryOrder(ctx context.Context, in *ReasonInput) (*Output[fulfillment.Order], error) {
-	order, err := a.Service.Retry(ctx, caller(ctx).Merchant, in.ID, who(ctx, in.Body.Reason))
+	order, err := a.Service.Retry(ctx, caller(ctx).Merchant, in.ID, who(ctx, given(in.Body).Reason))
 	if err != nil {
 		return nil, err
 	}
@@ -178,14 +184,15 @@ func (a *API) retryOrder(ctx context.Context, in *ReasonInput) (*Output[fulfillm
 }
 
 func (a *API) resendOrder(ctx context.Context, in *ResendInput) (*Output[Noted], error) {
-	if in.Body.To != "" && caller(ctx).Role == access.Storefront {
+	body := given(in.Body)
+	if body.To != "" && caller(ctx).Role == access.Storefront {
 		return nil, fmt.Errorf("%w: a storefront sends keys to the order's own address alone", errInvalid)
 	}
 	order, err := a.order(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Service.Resend(ctx, caller(ctx).Merchant, order.ID, in.Body.To, who(ctx, in.Body.Reason)); err != nil {
+	if err := a.Service.Resend(ctx, caller(ctx).Merchant, order.ID, body.To, who(ctx, body.Reason.Reason)); err != nil {
 		return nil, err
 	}
 	return &Output[Noted]{Noted{order.ID}}, nil

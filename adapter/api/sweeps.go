@@ -10,9 +10,12 @@ import (
 
 // SweepInput says how far a sweep looks back.
 type SweepInput struct {
-	Body struct {
-		Hours int `json:"hours,omitempty" minimum:"1" maximum:"8784" doc:"How far to look back; from where the last sweep ended unless said."`
-	} `required:"false"`
+	Body *Sweep
+}
+
+// Sweep says how far one looks back.
+type Sweep struct {
+	Hours int `json:"hours,omitempty" minimum:"1" maximum:"8784" doc:"How far to look back; from where the last sweep ended unless said."`
 }
 
 // SweepsInput says how many reports to list.
@@ -33,7 +36,7 @@ func (a *API) addSweeps() {
 }
 
 func (a *API) startSweep(ctx context.Context, in *SweepInput) (*Output[Started], error) {
-	if err := a.Sweeps.StartSweep(ctx, caller(ctx).Merchant, time.Duration(in.Body.Hours)*time.Hour); err != nil {
+	if err := a.Sweeps.StartSweep(ctx, caller(ctx).Merchant, time.Duration(given(in.Body).Hours)*time.Hour); err != nil {
 		return nil, err
 	}
 	return &Output[Started]{Started{true}}, nil
