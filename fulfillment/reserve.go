@@ -27,6 +27,10 @@ const DefaultHold = 15 * time.Minute
 // maxHeldPerRef bounds what one cart can hold, so that nobody empties the shelf without paying.
 const maxHeldPerRef = 100
 
+// reserveTries is how often a reservation is tried: once in passing, once with the pools locked, and again if a unit has
+// come to wait meanwhile.
+const reserveTries = 4
+
 // A Reservation holds stock before payment. Ref is what ties the payment to it: put it on the Checkout Session as
 // client_reference_id, or on a PaymentIntent as the metadata keytill_reference.
 type Reservation struct {
@@ -90,7 +94,7 @@ func (s *Service) Reserve(ctx context.Context, merchant string, r Reservation) (
 	pools := slices.Sorted(maps.Keys(wanted))
 	var held Held
 	err = s.reserveOnce(ctx, merchant, r, wanted, nil, &held)
-	if errors.Is(err, inventory.ErrContended) {
+	for try := 1; errors.Is(err, inventory.ErrContended) && try < reserveTries; try++ {
 		err = s.reserveOnce(ctx, merchant, r, wanted, pools, &held)
 	}
 	s.noteAttempt(ctx, merchant, pools, held, err)
@@ -168,6 +172,7 @@ type holding struct {
 	patient    bool
 
 	pools    []int64
+	shelf    []int64       // of whose shelf keys were taken
 	has      map[int64]int // held before
 	promises map[int64]promise
 }
@@ -236,7 +241,9 @@ func (h *holding) hold(ctx context.Context, pool int64, n int) (keys, ahead int,
 		if err != nil {
 			return 0, 0, err
 		}
-		keys += got
+		if keys += got; got > 0 {
+			h.shelf = append(h.shelf, pool)
+		}
 	}
 	if ahead = n - keys; ahead > 0 {
 		if err := h.sellAhead(ctx, pool, int64(ahead)); err != nil {
@@ -268,6 +275,16 @@ func (h *holding) sellAhead(ctx context.Context, pool, n int64) error {
 
 // finish lets go of pools that the reference no longer asks for.
 func (h *holding) finish(ctx context.Context) error {
+	if len(h.shelf) > 0 {
+		// As a settle looks again after its claim: see errOvertook.
+		tag, err := h.tx.Exec(ctx, readQueued, h.merchant, h.shelf, "")
+		if err != nil {
+			return fmt.Errorf("look who waits: %w", err)
+		}
+		if tag.RowsAffected() > 0 {
+			return fmt.Errorf("a unit has come to wait meanwhile: %w", inventory.ErrContended)
+		}
+	}
 	if _, err := h.tx.Exec(ctx, deleteReservations, h.merchant, []string{h.ref}, h.pools); err != nil {
 		return fmt.Errorf("write the reservation: %w", err)
 	}

@@ -89,6 +89,8 @@ func (s *Service) apply(ctx context.Context, c cause, payment Payment, ticket in
 			patient = a.pools()
 		case errors.Is(err, errRaced):
 			// Another settle made the order first: it is there now.
+		case errors.Is(err, errOvertook):
+			// An older order waits now: the next try waits behind it.
 		default:
 			return a.order.id, err
 		}
@@ -100,6 +102,9 @@ func (s *Service) apply(ctx context.Context, c cause, payment Payment, ticket in
 
 // errRaced says that the order appeared between looking for it and making it.
 var errRaced = errors.New("another settle made the order first")
+
+// errOvertook says that an order has come to wait between looking for such and taking a key that has just come back.
+var errOvertook = errors.New("an older order waits for this key")
 
 // application is one run of the transaction that brings an order to what its payment's truth says.
 type application struct {
@@ -113,6 +118,7 @@ type application struct {
 	order orderRow
 	lines []line
 	plan  plan
+	shelf []int64 // pools of whose shelf keys were taken, past nobody who waits
 }
 
 func (a *application) run(ctx context.Context, tx pgx.Tx) error {
@@ -217,6 +223,9 @@ func (a *application) claimKeys(ctx context.Context, tx pgx.Tx) error {
 		claimed, err := a.claimer.Claim(ctx, tx, a.request(want))
 		if err != nil {
 			return err
+		}
+		if len(claimed) > 0 && want.pool.Shortage == inventory.Wait {
+			a.shelf = append(a.shelf, want.pool.ID)
 		}
 		a.plan.leave(want.take(claimed), shortState(want.pool))
 	}

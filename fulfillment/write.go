@@ -191,6 +191,11 @@ func (l *line) poolID() *int64 {
 // and closes the events that this settle answers.
 func (a *application) writeRest(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
+	if len(a.shelf) > 0 {
+		// A key that came back to an empty shelf belongs to who waited when it did. The look before the claim may have been
+		// too early to see them; this one, after it, is not.
+		batch.Queue(readQueued, a.merchant, a.shelf, a.order.id).Exec(affects(0, errOvertook))
+	}
 	a.queueUnits(batch)
 	for _, r := range a.payment.Refunds {
 		batch.Queue(upsertRefund, a.merchant, r.ID, a.order.id, r.Amount, r.Status, r.CreatedAt)
