@@ -282,13 +282,5 @@ func (s *Sweeper) save(ctx context.Context, r Report) error {
 
 // Reports are those of a merchant's last sweeps, newest first.
 func (s *Sweeper) Reports(ctx context.Context, merchant string, limit int) ([]Report, error) {
-	rows, err := s.db.Query(ctx, readReports, merchant, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the reports: %w", err)
-	}
-	reports, err := pgx.CollectRows(rows, pgx.RowTo[Report])
-	if err != nil {
-		return nil, fmt.Errorf("read the reports: %w", err)
-	}
-	return reports, nil
+	return LastReports(ctx, s.db, merchant, limit)
 }

@@ -105,7 +105,7 @@ const readBegin = `SELECT min(created_at) FROM keytill.pools WHERE merchant_id =
 // It returns ErrBusy while another process sweeps this merchant. The report is of use even beside another error: that
 // says what ended the sweep early. What could not be settled is no error; see Report.OK.
 func (s *Sweeper) Sweep(ctx context.Context, merchant string, o Options) (Report, error) {
-	ctx = asSweep(ctx)
+	ctx = AsSweep(ctx)
 	now := s.now()
 	r := &run{merchant: merchant, dry: o.DryRun, started: now, until: now.Add(-s.grace), progress: o.Progress,
 		covered: make(map[Kind]Span), would: make(map[string]bool)}
@@ -218,8 +218,8 @@ func latest(a, b time.Time) time.Time {
 
 type sweepKey struct{}
 
-// asSweep marks what is done for a sweep, so that whoever shares out Stripe's calls lets others go first.
-func asSweep(ctx context.Context) context.Context { return context.WithValue(ctx, sweepKey{}, true) }
+// AsSweep marks what is done for a sweep, so that whoever shares out Stripe's calls lets others go first.
+func AsSweep(ctx context.Context) context.Context { return context.WithValue(ctx, sweepKey{}, true) }
 
 // Sweeping reports whether a call is made for a sweep. Calls for a webhook or a person go before those.
 func Sweeping(ctx context.Context) bool { return ctx.Value(sweepKey{}) != nil }

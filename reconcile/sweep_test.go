@@ -3,7 +3,6 @@ package reconcile_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -303,11 +302,4 @@ func TestAStoppedSweepSaysSoAndFreesTheLease(t *testing.T) {
 	heal()
 	s.sweep(reconcile.Options{})
 	s.wants("cs_1", "fulfilled")
-}
-
-func ExampleReport_OK() {
-	report := reconcile.Report{}
-	report.Walked, report.Differing, report.Repaired, report.Failed = 260, 3, 2, 1
-	fmt.Println(report.OK())
-	// Output: false
 }
