@@ -32,6 +32,7 @@ type shop struct {
 	t       testing.TB
 	db      *pgxpool.Pool
 	stripe  *stripefake.Server
+	keyset  *inventory.Keyset
 	service *fulfillment.Service
 	sweeper *reconcile.Sweeper
 	webhook *httptest.Server
@@ -53,9 +54,9 @@ func openShop(t testing.TB, seed uint64, keys int) *shop {
 	inserter, err := jobs.NewInserter(s.db, s.now, logger)
 	s.must(err)
 	client := newClient(t, s.db, s.stripe.URL(), s.stripe.APIKey())
-	keyset, err := inventory.NewKeyset()
+	s.keyset, err = inventory.NewKeyset()
 	s.must(err)
-	s.service, err = fulfillment.New(fulfillment.Config{DB: s.db, Stripe: client, Jobs: inserter, Keyset: keyset, Now: s.now, Logger: logger})
+	s.service, err = fulfillment.New(fulfillment.Config{DB: s.db, Stripe: client, Jobs: inserter, Keyset: s.keyset, Now: s.now, Logger: logger})
 	s.must(err)
 	s.sweeper, err = reconcile.New(reconcile.Config{DB: s.db, Stripe: client, Settler: s.service, Grace: grace, Now: s.now, Logger: logger})
 	s.must(err)
