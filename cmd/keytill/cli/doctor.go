@@ -4,96 +4,128 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/keytill/keytill/adapter"
-	"github.com/keytill/keytill/adapter/stripeapi"
-	"github.com/keytill/keytill/fulfillment"
 )
-
-func (c *command) findings() *cobra.Command {
-	return &cobra.Command{
-		Use:   "findings",
-		Short: "List what a person must look at",
-		Args:  args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
-				findings, err := fulfillment.Findings(ctx, op.pool, op.merchant)
-				if err != nil {
-					return err
-				}
-				return c.show(findings, func(w io.Writer) {
-					if len(findings) == 0 {
-						fmt.Fprintln(w, "Nothing to look at.")
-					}
-					for i, f := range findings {
-						if i > 0 {
-							fmt.Fprintln(w)
-						}
-						fmt.Fprintf(w, "%s  %s  since %s UTC\n  %s\n", f.Kind, f.Subject, day(f.OpenedAt), f.Detail)
-					}
-				})
-			})
-		},
-	}
-}
-
-// servedWithin is how old a unit may be that waits beside stock: its pool is served within moments.
-const servedWithin = time.Minute
 
 func (c *command) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the database against keytill's promises",
-		Long: "Checks that the schema is this version's and the keyset the database's, and holds keytill's promises against every\n" +
-			"row: no key is live for two units and no unit has two, every due unit is fulfilled or waits in a pool without stock,\n" +
-			"counts equal the rows, and a key's movements give its state. With a Stripe API key it also looks at the webhook endpoint\n" +
-			"there. It only reads. Exit 1 if a promise is broken.",
-		Args: args(),
+		Short: "Say what is wrong, and what to do",
+		Long: "Checks the configuration, the database and its schema, the keyset, and the webhook endpoint at Stripe; holds keytill's\n" +
+			"promises against every row: no key is live for two units and no unit has two, every due unit is fulfilled or waits in\n" +
+			"a pool without stock, counts equal the rows, and a key's movements give its state; and looks for work that is stuck.\n" +
+			"It only reads.\n\n" +
+			"A line that begins with ok is as it should be, note is for your eyes, WRONG is to be mended. Exit 1 if anything is WRONG.",
+		Example: "  keytill doctor\n  keytill doctor --json | jq '.checks[] | select(.status == \"wrong\")'",
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
-				breaches, err := fulfillment.Check(ctx, op.pool, c.Now(), servedWithin)
-				if err != nil {
-					return err
-				}
-				endpoint := c.checkEndpoint(ctx, op)
-				err = c.show(map[string]any{"ok": len(breaches) == 0, "breaches": append([]string{}, breaches...), "endpoint": endpoint}, func(w io.Writer) {
-					fmt.Fprintln(w, "ok    the schema is this version's")
-					fmt.Fprintln(w, "ok    the keyset is the database's")
-					if len(breaches) == 0 {
-						fmt.Fprintln(w, "ok    keys, units, counts and movements agree")
-					}
-					for _, b := range breaches {
-						fmt.Fprintln(w, "WRONG "+b)
-					}
-					for _, note := range endpoint.Notes {
-						fmt.Fprintln(w, "ok    webhook endpoint: "+note)
-					}
-					for _, p := range endpoint.Problems {
-						fmt.Fprintln(w, "warn  webhook endpoint: "+p.String())
-					}
-				})
-				if err == nil && len(breaches) > 0 {
-					return errReported
-				}
+			x := &examination{command: c}
+			if err := x.run(cmd.Context()); err != nil {
 				return err
-			})
+			}
+			if err := c.show(x.result(), x.print); err != nil {
+				return err
+			}
+			if !x.ok() {
+				return errReported
+			}
+			return nil
 		},
 	}
 }
 
-// checkEndpoint looks at the webhook endpoint at Stripe, where there is a key to ask with. What it finds is a warning: the
-// sweep makes up for an endpoint that is broken.
-func (c *command) checkEndpoint(ctx context.Context, op *operator) adapter.EndpointReport {
-	if op.stripe == nil {
-		return adapter.EndpointReport{Notes: []string{"not looked at, for want of a Stripe API key"}}
+// A check is one line of what doctor says.
+type check struct {
+	Name   string      `json:"check"`
+	Status checkStatus `json:"status"`
+	Detail string      `json:"detail"`
+	Do     string      `json:"do,omitempty"` // what to do about it
+}
+
+type checkStatus string
+
+const (
+	isOK    checkStatus = "ok"
+	isNote  checkStatus = "note"  // worth knowing
+	isWrong checkStatus = "wrong" // to be mended
+)
+
+// diagnosis is what doctor prints as JSON.
+type diagnosis struct {
+	OK       bool     `json:"ok"`
+	Breaches []string `json:"breaches"` // of the promises
+	Checks   []check  `json:"checks"`
+}
+
+// examination is one run of doctor.
+type examination struct {
+	*command
+	checks   []check
+	breaches []string
+}
+
+func (x *examination) good(name, format string, args ...any) {
+	x.checks = append(x.checks, check{Name: name, Status: isOK, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (x *examination) note(name, detail, do string) {
+	x.checks = append(x.checks, check{Name: name, Status: isNote, Detail: detail, Do: do})
+}
+
+func (x *examination) wrong(name, detail, do string) {
+	x.checks = append(x.checks, check{Name: name, Status: isWrong, Detail: detail, Do: do})
+}
+
+func (x *examination) ok() bool {
+	for _, c := range x.checks {
+		if c.Status == isWrong {
+			return false
+		}
 	}
-	live, _ := stripeapi.Livemode(c.settings.stripeKey)
-	report, err := adapter.CheckEndpoint(ctx, op.stripe, live)
+	return true
+}
+
+func (x *examination) result() diagnosis {
+	return diagnosis{OK: x.ok(), Breaches: append([]string{}, x.breaches...), Checks: x.checks}
+}
+
+var marks = map[checkStatus]string{isOK: "ok   ", isNote: "note ", isWrong: "WRONG"}
+
+func (x *examination) print(w io.Writer) {
+	for _, c := range x.checks {
+		fmt.Fprintf(w, "%s %s: %s\n", marks[c.Status], c.Name, c.Detail)
+		if c.Do != "" {
+			fmt.Fprintf(w, "        %s\n", c.Do)
+		}
+	}
+}
+
+// run makes all checks, as far as the ones before let it: without a database there is nothing more to see.
+func (x *examination) run(ctx context.Context) error {
+	x.checkConfiguration()
+	logger, err := x.logger()
 	if err != nil {
-		report.Problems = []adapter.EndpointProblem{{What: "Stripe could not be asked: " + err.Error(), Do: "check KEYTILL_STRIPE_API_KEY and the network"}}
+		return err
 	}
-	return report
+	db, err := x.openDatabase(ctx, logger)
+	if err != nil {
+		x.wrong("database", oneLine(err), "")
+		return ctx.Err()
+	}
+	defer db.close()
+	x.checkDatabase(ctx, db)
+	if err := x.prepareSchema(ctx, db); err != nil {
+		x.wrong("schema", oneLine(err), "")
+		return ctx.Err()
+	}
+	x.good("schema", "it is this version's")
+	x.checkKeyset(ctx, db)
+	x.checkEndpoint(ctx, db)
+	for _, examine := range []func(context.Context, *database) error{x.checkPromises, x.checkStuck, x.checkSweeps} {
+		if err := examine(ctx, db); err != nil {
+			return err
+		}
+	}
+	return nil
 }

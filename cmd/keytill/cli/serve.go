@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -22,9 +23,10 @@ func (c *command) serve() *cobra.Command {
 	var noMigrate bool
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the daemon: webhook, workers, deliveries",
+		Short: "Run the daemon: webhook, API, workers, deliveries, sweeps",
 		Long: "Runs the daemon until it is told to stop (SIGTERM, Ctrl-C): Stripe posts to /webhooks/stripe, /healthz and\n" +
-			"/readyz say how it is. Open requests and running jobs end first, within ten seconds.",
+			"/readyz say how it is, /metrics tells Prometheus, and with access tokens /v1 is the API. Open requests and running\n" +
+			"jobs end first, within ten seconds.",
 		Example: "  KEYTILL_STRIPE_API_KEY=sk_test_… KEYTILL_STRIPE_WEBHOOK_SECRETS=whsec_… keytill serve",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -133,6 +135,14 @@ const (
 	shutdownTimeout   = 10 * time.Second
 )
 
+// routes are the shop's, and its metrics.
+func routes(shop *adapter.Shop) http.Handler {
+	router := chi.NewRouter()
+	shop.Mount(router)
+	router.Method(http.MethodGet, "/metrics", shop.Metrics())
+	return router
+}
+
 // listenAndRun serves HTTP and works jobs until ctx ends or one of them fails. The listener closes first, so that no
 // request comes in that nobody ends; jobs stop at the same time.
 func (c *command) listenAndRun(ctx context.Context, shop *adapter.Shop, db *database, logger *slog.Logger) error {
@@ -140,7 +150,7 @@ func (c *command) listenAndRun(ctx context.Context, shop *adapter.Shop, db *data
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w; choose another address with KEYTILL_LISTEN", c.settings.listen, err)
 	}
-	server := &http.Server{Handler: shop.Handler(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: requestTimeout,
+	server := &http.Server{Handler: routes(shop), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: requestTimeout,
 		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	logger.InfoContext(ctx, "keytill is up", "webhook", "http://"+listener.Addr().String()+"/webhooks/stripe", "embedded_database", db.server != nil)
