@@ -134,7 +134,8 @@ func TestASweepPausesForAsLongAsStripeAsks(t *testing.T) {
 func TestEachAccountHasItsOwnRate(t *testing.T) {
 	t.Parallel()
 	l := &limited{perSecond: 1}
-	if l.limiter("") == l.limiter("acct_1") || l.limiter("acct_1") != l.limiter("acct_1") {
+	own, other := l.limiter(""), l.limiter("acct_1")
+	if own == other || own != l.limiter("") {
 		t.Error("accounts share a limiter, or have two")
 	}
 }

@@ -26,13 +26,11 @@ type sale struct {
 	quantity int
 	foreign  bool // another application's: no order at all
 
-	begun     bool // the buyer has come as far as an order
-	paid      bool
-	refunds   []*saleRefund
-	dispute   string // its status; empty: none
-	changed   time.Time
-	lost      bool // the last change was told to nobody
-	toldLater time.Time
+	begun   bool // the buyer has come as far as an order
+	paid    bool
+	refunds []*saleRefund
+	dispute string    // its status; empty: none
+	changed time.Time // when something last happened to it
 }
 
 type saleRefund struct {
