@@ -67,9 +67,10 @@ func (c *command) readTokens() (*access.Tokens, error) {
 
 func (c *command) hooks() *cobra.Command {
 	return group("hooks", "Signed notices to the storefront", &cobra.Command{
-		Use:   "schema",
-		Short: "Print the JSON Schema of what is posted",
-		Args:  args(),
+		Use:     "schema",
+		Short:   "Print the JSON Schema of what is posted",
+		Example: "  keytill hooks schema > notice.schema.json",
+		Args:    args(),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := c.Stdout.Write(adapter.NoticeSchema())
 			return err
@@ -101,8 +102,9 @@ func (c *command) orderLink() *cobra.Command {
 				if err := op.service.EndLinks(ctx, op.merchant, given[0], who); err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Stdout, "All links to the page of %s have ended.\n", given[0])
-				return nil
+				return c.show(map[string]any{"order": given[0], "ended": true}, func(w io.Writer) {
+					fmt.Fprintf(w, "All links to the page of %s have ended.\n", given[0])
+				})
 			})
 		},
 	}
@@ -123,8 +125,8 @@ func (c *command) printLink(ctx context.Context, op *operator, query string, who
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.Stdout, links.URL(orderpage.Ref{Merchant: op.merchant, Order: order.ID, Serial: order.LinkSerial}, c.Now()))
-	return nil
+	url := links.URL(orderpage.Ref{Merchant: op.merchant, Order: order.ID, Serial: order.LinkSerial}, c.Now())
+	return c.show(map[string]any{"order": order.ID, "url": url}, func(w io.Writer) { fmt.Fprintln(w, url) })
 }
 
 // mailTemplates is the directory of the merchant's own templates; nil where none is set.

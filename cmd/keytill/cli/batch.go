@@ -22,9 +22,10 @@ func (c *command) batch() *cobra.Command {
 func (c *command) batchList() *cobra.Command {
 	var sku string
 	cmd := &cobra.Command{
-		Use:   "list --pool SKU",
-		Short: "List a pool's batches, newest first",
-		Args:  args(),
+		Use:     "list --pool SKU",
+		Short:   "List a pool's batches, newest first",
+		Example: "  keytill batch list --pool editor",
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sku == "" {
 				return usage("say which pool: --pool SKU")

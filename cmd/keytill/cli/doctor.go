@@ -110,13 +110,13 @@ func (x *examination) run(ctx context.Context) error {
 	}
 	db, err := x.openDatabase(ctx, logger)
 	if err != nil {
-		x.wrong("database", oneLine(err), "")
+		x.wrong("database", oneLine(err), nothingElse)
 		return ctx.Err()
 	}
 	defer db.close()
 	x.checkDatabase(ctx, db)
 	if err := x.prepareSchema(ctx, db); err != nil {
-		x.wrong("schema", oneLine(err), "")
+		x.wrong("schema", oneLine(err), nothingElse)
 		return ctx.Err()
 	}
 	x.good("schema", "it is this version's")
@@ -129,3 +129,5 @@ func (x *examination) run(ctx context.Context) error {
 	}
 	return nil
 }
+
+const nothingElse = "when it is mended, run doctor again: nothing else could be looked at"

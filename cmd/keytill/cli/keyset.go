@@ -60,7 +60,8 @@ func (c *command) keysetRotate() *cobra.Command {
 			"  4. keytill keyset rotate --drop     > 3.json   the old key is gone; refused while anything needs it\n\n" +
 			"Keep the old keyset for as long as you keep backups of the database from before. Dropping it also ends the links to\n" +
 			"order pages that were sent before step 2.",
-		Args: args(),
+		Example: "  keytill keyset rotate --add > next.json",
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			steps := 0
 			for _, step := range []bool{add, promote, drop} {

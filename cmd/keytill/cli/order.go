@@ -114,7 +114,10 @@ func (c *command) orderSettle() *cobra.Command {
 	return &cobra.Command{
 		Use:   "settle ID",
 		Short: "Read the payment at Stripe now and bring its order to that",
-		Args:  args("an id of the payment (cs_…, pi_…, ch_…)"),
+		Long: "Reads a payment at Stripe, by any of its ids, and brings its order to that: the same that a webhook, a sweep and the\n" +
+			"thank-you page do. Doing it twice is doing it once, and it works for payments that keytill has never heard of.",
+		Example: "  keytill order settle cs_live_a1\n  keytill order settle pi_3Abc --json | jq .payment",
+		Args:    args("an id of the payment (cs_…, pi_…, ch_…)"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
 				order, err := op.service.Settle(ctx, op.merchant, given[0])
@@ -131,7 +134,10 @@ func (c *command) orderRetry() *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry ID",
 		Short: "Try an order's failed units again",
-		Args:  args("an id of the order's payment"),
+		Long: "Settles an order and tries the units again that failed since their pool does not wait. Units that wait need no retry:\n" +
+			"they get keys as soon as there are any.",
+		Example: "  keytill order retry cs_live_a1",
+		Args:    args("an id of the order's payment"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
 				order, err := op.service.Retry(ctx, op.merchant, given[0], fulfillment.Person{Name: actor()})
@@ -158,8 +164,9 @@ func (c *command) orderResend() *cobra.Command {
 				if err := op.service.Resend(ctx, op.merchant, given[0], to, fulfillment.Person{Name: actor(), Reason: reason}); err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Stdout, "The daemon sends the keys of %s again.\n", given[0])
-				return nil
+				return c.show(map[string]any{"order": given[0], "queued": true}, func(w io.Writer) {
+					fmt.Fprintf(w, "The daemon sends the keys of %s again.\n", given[0])
+				})
 			})
 		},
 	}

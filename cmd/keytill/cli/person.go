@@ -50,8 +50,9 @@ func (c *command) onUnit(verb, short, long string, act func(context.Context, *op
 				if err != nil {
 					return err
 				}
-				fmt.Fprintln(c.Stdout, done)
-				return nil
+				return c.show(map[string]any{"done": verb, "order": ref.Order, "line": ref.Line, "unit": ref.Unit}, func(w io.Writer) {
+					fmt.Fprintln(w, done)
+				})
 			})
 		},
 	}
@@ -80,8 +81,9 @@ func (c *command) refund() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Stdout, "Noted. The daemon settles order %s with it.\n", order)
-				return nil
+				return c.show(map[string]any{"refund": given[0], "order": order, "lines": lines}, func(w io.Writer) {
+					fmt.Fprintf(w, "Noted. The daemon settles order %s with it.\n", order)
+				})
 			})
 		},
 	}
@@ -95,7 +97,10 @@ func (c *command) audit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "List who revealed, revoked, replaced or imported what, when and why",
-		Args:  args(),
+		Long: "Lists what people did, newest first: who revealed, revoked, replaced, sent again or imported what, when and why.\n" +
+			"Nothing is ever taken out of it.",
+		Example: "  keytill audit --most 20\n  keytill audit --json | jq '.[] | select(.action == \"reveal\")'",
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if most < 1 {
 				return usage("--most is how many lines to list, not %d", most)

@@ -20,7 +20,10 @@ func (c *command) merchant() *cobra.Command {
 	add := &cobra.Command{
 		Use:   "add ID --account acct_…",
 		Short: "Add a merchant that sells through a Connect account",
-		Args:  args("a merchant's ID"),
+		Long: "Adds a merchant of a Connect platform: stock and orders of its own, sold through its account. Other commands name it\n" +
+			"with --merchant; its events find it by the account.",
+		Example: "  keytill merchant add acme --account acct_1Abc\n  keytill --merchant acme pool create game",
+		Args:    args("a merchant's ID"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if !strings.HasPrefix(account, "acct_") {
 				return usage("name the merchant's Connect account: --account acct_…")
@@ -29,8 +32,9 @@ func (c *command) merchant() *cobra.Command {
 				if err := inventory.AddMerchant(ctx, op.pool, given[0], account, c.Now()); err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Stdout, "Merchant %s sells through %s.\n", given[0], account)
-				return nil
+				return c.show(map[string]any{"merchant": given[0], "account": account}, func(w io.Writer) {
+					fmt.Fprintf(w, "Merchant %s sells through %s.\n", given[0], account)
+				})
 			})
 		},
 	}
@@ -191,9 +195,11 @@ type poolRow struct {
 
 func (c *command) poolList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the pools and what maps to them",
-		Args:  args(),
+		Use:     "list",
+		Short:   "List the pools and what maps to them",
+		Long:    "Lists the pools with what a shortage means for each, and which Stripe prices and products hand out their keys.",
+		Example: "  keytill pool list\n  keytill pool list --json | jq -r '.[].sku'",
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
 				rows, err := poolRows(ctx, op)

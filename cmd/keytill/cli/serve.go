@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -191,7 +192,10 @@ func (c *command) migrate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database's schema up to this version",
-		Args:  args(),
+		Long: "Brings the schema up to this version. `keytill serve` does it, too, unless it is told not to; run it by itself where\n" +
+			"the daemon's user may not change tables. Several at once are no harm, and daemons of the version before go on meanwhile.",
+		Example: "  KEYTILL_DATABASE_URL=postgres://owner@db/shop keytill migrate && keytill serve --no-migrate",
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logger, err := c.logger()
 			if err != nil {
@@ -209,12 +213,13 @@ func (c *command) migrate() *cobra.Command {
 			if err := migrations.Up(cmd.Context(), db.pool); err != nil {
 				return err
 			}
-			if pending {
-				fmt.Fprintln(c.Stdout, "The schema is up to date now.")
-			} else {
-				fmt.Fprintln(c.Stdout, "The schema was up to date already.")
-			}
-			return nil
+			return c.show(map[string]any{"migrated": pending}, func(w io.Writer) {
+				if pending {
+					fmt.Fprintln(w, "The schema is up to date now.")
+				} else {
+					fmt.Fprintln(w, "The schema was up to date already.")
+				}
+			})
 		},
 	}
 }

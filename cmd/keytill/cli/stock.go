@@ -24,9 +24,10 @@ type stockRow struct {
 
 func (c *command) stock() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "stock [SKU]",
-		Short: "Count the keys by state, the units that wait, and what carts hold",
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "stock [SKU]",
+		Short:   "Count the keys by state, the units that wait, and what carts hold",
+		Example: "  keytill stock\n  keytill stock editor --json",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
 				rows, err := c.stockRows(ctx, op, given)
