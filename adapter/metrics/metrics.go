@@ -169,7 +169,7 @@ func claims(stats func() inventory.ClaimStats) []prometheus.Collector {
 			func() float64 { return float64(value(stats())) })
 	}
 	return []prometheus.Collector{
-		counter("claims_total", "Claims of keys, one for each pool of a settle that needs some.",
+		counter("claims_total", "Claims of keys: one for each pool of a settle that needs some, and one when a pool serves what waits.",
 			func(s inventory.ClaimStats) int64 { return s.Claims }),
 		counter("claimed_keys_total", "Keys that claims got.", func(s inventory.ClaimStats) int64 { return s.Keys }),
 		counter("claims_empty_total", "Claims that got fewer keys than they asked for: the pool is sold out.",
