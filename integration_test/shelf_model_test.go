@@ -20,7 +20,7 @@ import (
 // One pool goes through anything that a shelf can go through, and after each step is what a shelf in memory is.
 func TestAShelfIsWhatAShelfInMemoryIs(t *testing.T) {
 	t.Parallel()
-	defer setFlag(t, "rapid.checks", fmt.Sprint(length(15, 500)))()
+	defer setFlag(t, "rapid.checks", fmt.Sprint(length(25, 500)))()
 	w := newTown(t)
 	l := w.open()
 	var runs atomic.Int64
