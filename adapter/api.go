@@ -11,6 +11,8 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/keytill/keytill/adapter/api"
+	"github.com/keytill/keytill/adapter/orderpage"
+	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/internal/pg"
 	"github.com/keytill/keytill/reconcile"
 )
@@ -20,10 +22,15 @@ func (s *Shop) makeAPI() error {
 	if s.config.Tokens == nil {
 		return nil
 	}
+	config := api.Config{DB: s.config.Pool, Service: s.service, Tokens: s.config.Tokens, Sweeps: shopSweeps{s},
+		Now: s.config.Now, Logger: s.config.Logger}
+	if s.links != nil {
+		config.Link = func(merchant string, o fulfillment.Order) string {
+			return s.links.URL(orderpage.Ref{Merchant: merchant, Order: o.ID, Serial: o.LinkSerial}, s.config.Now())
+		}
+	}
 	routes := chi.NewRouter()
-	err := api.Mount(routes, api.Config{DB: s.config.Pool, Service: s.service, Tokens: s.config.Tokens, Sweeps: shopSweeps{s},
-		Now: s.config.Now, Logger: s.config.Logger})
-	if err != nil {
+	if err := api.Mount(routes, config); err != nil {
 		return fmt.Errorf("put the API together: %w", err)
 	}
 	s.api = routes

@@ -27,12 +27,15 @@ import (
 	"github.com/keytill/keytill/reconcile"
 )
 
-// Config is what an API needs. All but the clock and the logger is required.
+// Config is what an API needs. DB, Service, Tokens and Sweeps are required.
 type Config struct {
 	DB      *pgxpool.Pool
 	Service *fulfillment.Service
 	Tokens  *access.Tokens
 	Sweeps  Sweeps
+
+	// Link makes a link to an order's page; nil: there are no pages.
+	Link func(merchant string, order fulfillment.Order) string
 
 	Now    func() time.Time // time.Now unless set
 	Logger *slog.Logger     // slog.Default unless set
@@ -85,6 +88,7 @@ func Mount(router chi.Router, c Config) error {
 	a.huma = humachi.New(routes, config)
 	a.addOrders()
 	a.addKeys()
+	a.addLinks()
 	a.addUnits()
 	a.addReservations()
 	a.addPools()

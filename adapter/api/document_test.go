@@ -45,6 +45,8 @@ var examples = []example{
 	{operation: "search-orders", role: access.Viewer, body: fields{"key": "GAME-A"}},
 	{operation: "get-order-keys", role: access.Storefront, params: order, holdsKeys: true},
 	{operation: "reveal-keys", role: access.Support, params: order, body: fields{"reason": "ticket 12"}, holdsKeys: true},
+	{operation: "create-link", role: access.Storefront, params: order},
+	{operation: "end-links", role: access.Support, params: order, body: fields{"reason": "sent to the wrong one"}},
 	{operation: "replace-key", role: access.Support, params: unit, body: fields{"reason": "used already"}},
 	{operation: "revoke-key", role: access.Support, params: unit, body: fields{"reason": "ticket 13"}},
 	{operation: "resend-order", role: access.Support, params: order, body: fields{"to": "right@example.com"}},

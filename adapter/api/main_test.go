@@ -60,7 +60,7 @@ func newShop(t *testing.T, change ...func(*config)) *shop {
 	s.must(err)
 	keyset, err := inventory.NewKeyset()
 	s.must(err)
-	c := config{Pool: s.db, Keyset: keyset, Tokens: tokens,
+	c := config{Pool: s.db, PublicURL: "https://keys.example.com", Keyset: keyset, Tokens: tokens,
 		Stripe: adapter.Stripe{APIKey: s.stripe.APIKey(), WebhookSecrets: s.stripe.Secrets(), URL: s.stripe.URL(), PerSecond: 10_000},
 		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, f := range change {

@@ -46,6 +46,8 @@ var permissions = map[string][]access.Role{
 	"resend-order":     {access.Support, access.Storefront},
 	"get-order-keys":   {access.Storefront},
 	"reveal-keys":      {access.Support},
+	"create-link":      {access.Support, access.Storefront},
+	"end-links":        {access.Support},
 	"revoke-key":       {access.Support},
 	"replace-key":      {access.Support},
 	"attribute-refund": {access.Support},

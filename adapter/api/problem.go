@@ -58,6 +58,8 @@ var problems = []struct {
 	{inventory.ErrEmpty, http.StatusUnprocessableEntity, "empty_file", false},
 	{inventory.ErrDuplicates, http.StatusConflict, "duplicates", false},
 
+	{errNoPages, http.StatusConflict, "no_pages", false},
+
 	{fulfillment.ErrStale, http.StatusServiceUnavailable, "busy", false},
 	{inventory.ErrContended, http.StatusServiceUnavailable, "busy", false},
 	{inventory.ErrMoved, http.StatusServiceUnavailable, "busy", false},

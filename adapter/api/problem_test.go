@@ -35,7 +35,7 @@ func (s *shop) problem(a answer) (kind string) {
 
 func TestProblems(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newShop(t, func(c *config) { c.PublicURL = "" })
 	s.stock(1)
 	s.sell("cs_1", "1#li_1")
 	for _, tt := range []struct {
@@ -65,6 +65,7 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/pools/game/imports?format=lines&column=2", "A", 422, "invalid"},
 		{"PUT", "/v1/pools/game/batches/99/state", fields{"state": "recalled"}, 404, "no_batch"},
 		{"POST", "/v1/orders/search", fields{}, 422, "invalid"},
+		{"POST", "/v1/orders/cs_1/link", fields{"reason": "ticket"}, 409, "no_pages"},
 		{"GET", "/v1/no-such-thing", nil, 404, "no_such_operation"},
 		{"PATCH", "/v1/pools", nil, 404, "no_such_operation"},
 	} {

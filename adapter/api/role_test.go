@@ -21,6 +21,8 @@ var allowed = map[string]string{
 	"resend-order":     "saf",
 	"get-order-keys":   "af",
 	"reveal-keys":      "sa",
+	"create-link":      "saf",
+	"end-links":        "sa",
 	"revoke-key":       "sa",
 	"replace-key":      "sa",
 	"attribute-refund": "sa",
