@@ -3,10 +3,12 @@ package fulfillment
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/keytill/keytill/internal/pg"
 )
@@ -31,17 +33,25 @@ type OrderFilter struct {
 }
 
 const (
-	// Newest first, from a place on. Index: orders_placed; for those that wait, fulfilments_waiting.
+	// Newest first, from a place on, which is infinity for the first page: with "or there is none" a generic plan would read
+	// everything before the place. Index: orders_placed.
 	listOrders = `
-SELECT order_id FROM keytill.orders o
- WHERE merchant_id = $1 AND ($2 = '' OR payment = $2) AND ($3::timestamptz IS NULL OR (placed_at, order_id) < ($3, $4))
+SELECT order_id FROM keytill.orders
+ WHERE merchant_id = $1 AND $2 = '' AND (placed_at, order_id) < ($3::timestamptz, $4)
+ ORDER BY placed_at DESC, order_id DESC
+ LIMIT $5`
+
+	// Index: orders_payment_placed.
+	listOrdersOf = `
+SELECT order_id FROM keytill.orders
+ WHERE merchant_id = $1 AND payment = $2 AND (placed_at, order_id) < ($3::timestamptz, $4)
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
 
 	// Index: fulfilments_waiting, orders_pkey.
 	listWaitingOrders = `
 SELECT order_id FROM keytill.orders o
- WHERE merchant_id = $1 AND ($2 = '' OR payment = $2) AND ($3::timestamptz IS NULL OR (placed_at, order_id) < ($3, $4))
+ WHERE merchant_id = $1 AND ($2 = '' OR payment = $2) AND (placed_at, order_id) < ($3::timestamptz, $4)
    AND order_id IN (SELECT order_id FROM keytill.fulfilments WHERE merchant_id = $1 AND state = 'waiting')
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
@@ -59,19 +69,17 @@ SELECT order_id FROM (
     UNION SELECT order_id, placed_at, payment FROM keytill.orders
            WHERE merchant_id = $1 AND email <> '' AND lower(email) = lower($6)
 ) AS found
- WHERE ($2 = '' OR payment = $2) AND ($3::timestamptz IS NULL OR (placed_at, order_id) < ($3, $4))
+ WHERE ($2 = '' OR payment = $2) AND (placed_at, order_id) < ($3::timestamptz, $4)
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
 )
 
 // ListOrders lists a page of orders, newest first, from where the last page ended (nil: the beginning).
 func ListOrders(ctx context.Context, db Reader, merchant string, f OrderFilter, after *OrderPlace, most int) ([]Order, error) {
-	var (
-		at    *time.Time
-		order string
-	)
+	at := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	order := ""
 	if after != nil {
-		at, order = &after.PlacedAt, after.ID
+		at, order = pgtype.Timestamptz{Time: after.PlacedAt, Valid: true}, after.ID
 	}
 	query, args := listOrders, []any{merchant, f.Payment, at, order, most}
 	switch {
@@ -79,6 +87,8 @@ func ListOrders(ctx context.Context, db Reader, merchant string, f OrderFilter, 
 		query, args = searchOrders, append(args, strings.TrimSpace(f.Query))
 	case f.Waiting:
 		query = listWaitingOrders
+	case f.Payment != "":
+		query = listOrdersOf
 	}
 	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
@@ -122,7 +132,7 @@ SELECT finding_id, kind, subject, coalesce(order_id, ''), detail, opened_at
 	// Index: audit_pkey, backwards.
 	listActs = `
 SELECT audit_id, at, actor, action, coalesce(order_id, ''), subject, reason FROM keytill.audit
- WHERE merchant_id = $1 AND ($2::bigint = 0 OR audit_id < $2)
+ WHERE merchant_id = $1 AND audit_id < $2
  ORDER BY audit_id DESC
  LIMIT $3`
 )
@@ -148,6 +158,9 @@ type Recorded struct {
 
 // ListActs lists a page of what people did, newest first, before the act with an id (0: from the newest).
 func ListActs(ctx context.Context, db pg.Querier, merchant string, before int64, most int) ([]Recorded, error) {
+	if before == 0 {
+		before = math.MaxInt64
+	}
 	rows, err := db.Query(ctx, listActs, merchant, before, most)
 	if err != nil {
 		return nil, fmt.Errorf("list the audit: %w", err)

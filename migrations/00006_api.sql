@@ -20,6 +20,7 @@ CREATE INDEX api_requests_expired ON keytill.api_requests (merchant_id, expires_
 
 -- Lists are read a page at a time, from where the last page ended.
 CREATE INDEX orders_placed ON keytill.orders (merchant_id, placed_at, order_id);
+CREATE INDEX orders_payment_placed ON keytill.orders (merchant_id, payment, placed_at, order_id);
 CREATE INDEX findings_listed ON keytill.findings (merchant_id, finding_id) WHERE closed_at IS NULL;
 CREATE INDEX findings_of_order ON keytill.findings (merchant_id, order_id, finding_id) WHERE order_id IS NOT NULL;
 
