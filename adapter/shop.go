@@ -78,7 +78,7 @@ func (s *Shop) makeParts() (err error) {
 		return err
 	}
 	s.stripe, err = stripeapi.New(stripeapi.Config{Key: c.Stripe.APIKey, URL: c.Stripe.URL, Logger: c.Logger, PerSecond: c.Stripe.PerSecond,
-		Transport: s.metrics.Stripe(http.DefaultTransport.(*http.Transport).Clone()),
+		Transport: s.metrics.Stripe(stripeapi.NewTransport()),
 		Account: func(ctx context.Context, merchant string) (string, error) {
 			return inventory.StripeAccount(ctx, c.Pool, merchant)
 		}})

@@ -41,7 +41,7 @@ type Config struct {
 	// RetryWait is about the first pause before another attempt; 200 ms unless set.
 	RetryWait time.Duration
 
-	// Transport makes the calls; one of its own like http.DefaultTransport unless set.
+	// Transport makes the calls; NewTransport unless set.
 	Transport http.RoundTripper
 }
 
@@ -50,10 +50,11 @@ const (
 	livePerSecond = 80
 	testPerSecond = 20
 
-	attempts    = 5
-	minWait     = 200 * time.Millisecond
-	maxWait     = 5 * time.Second
-	callTimeout = 10 * time.Second // one attempt
+	attempts      = 5
+	minWait       = 200 * time.Millisecond
+	maxWait       = 5 * time.Second
+	answerTimeout = 10 * time.Second // until an attempt is answered, from when it has its turn below the rate limit
+	callTimeout   = time.Minute      // an attempt with its wait for its turn and the whole of its answer
 )
 
 // Client reads Stripe for all merchants.
@@ -97,7 +98,7 @@ func New(c Config) (*Client, error) {
 		}
 	}
 	if c.Transport == nil {
-		c.Transport = http.DefaultTransport.(*http.Transport).Clone()
+		c.Transport = NewTransport()
 	}
 	retrying := retryablehttp.NewClient()
 	retrying.HTTPClient = &http.Client{
@@ -137,6 +138,13 @@ func checkURL(base string) error {
 		return errors.New("the Stripe API URL cannot be read: it must look like http://127.0.0.1:12111, or be left out for Stripe itself")
 	}
 	return nil
+}
+
+// NewTransport makes what carries the calls, which gives up on an answer that does not come.
+func NewTransport() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = answerTimeout
+	return transport
 }
 
 // checkRetry says whether a call is worth another attempt: when nothing came back, when Stripe says so, and for the
