@@ -27,7 +27,7 @@ const (
 WITH picked AS MATERIALIZED (
     SELECT key_id, state
       FROM keytill.keys
-     WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available' AND (use_by IS NULL OR use_by >= $8::date)
+     WHERE merchant_id = $1 AND pool_id = $2 AND state = 'available' AND (use_by IS NULL OR use_by >= ($7::timestamptz AT TIME ZONE 'UTC')::date)
      ORDER BY position
      LIMIT %d
        FOR UPDATE %s
@@ -118,7 +118,7 @@ func (c *Claimer) Hold(ctx context.Context, tx pgx.Tx, h Hold, patient bool) (he
 		}
 		var got int
 		err := tx.QueryRow(ctx, fmt.Sprintf(holdKeys, h.Keys-held, locked), h.Merchant, h.Pool, h.Ref, h.Until, h.Change.Reason,
-			h.Change.Actor, h.Change.At, h.Change.At).Scan(&got)
+			h.Change.Actor, h.Change.At).Scan(&got)
 		if err != nil {
 			return held, fmt.Errorf("hold %d keys of pool %d: %w", h.Keys-held, h.Pool, err)
 		}
