@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/riverqueue/river"
 
+	"github.com/keytill/keytill/adapter/console"
 	"github.com/keytill/keytill/adapter/hook"
 	"github.com/keytill/keytill/adapter/mail"
 	"github.com/keytill/keytill/adapter/metrics"
@@ -35,7 +36,8 @@ type Shop struct {
 	mail     *mail.Sender
 	links    *orderpage.Links // nil without a public URL
 	metrics  *metrics.Metrics
-	api      http.Handler // nil without access tokens
+	api      http.Handler     // nil without access tokens
+	console  *console.Console // nil without access tokens
 	livemode bool
 }
 
@@ -60,6 +62,9 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 		return nil, err
 	}
 	if err := shop.makeAPI(); err != nil {
+		return nil, err
+	}
+	if err := shop.makeConsole(); err != nil {
 		return nil, err
 	}
 	// Before anything can be settled: what is settled writes deliveries for the channels that are noted.
@@ -153,7 +158,7 @@ func (s *Shop) newWebhook() (http.Handler, error) {
 }
 
 // Mount adds keytill's routes to a router: POST /webhooks/stripe, GET /healthz and GET /readyz; with a public URL the
-// buyers' pages below /orders/, with access tokens the API below /v1/.
+// buyers' pages below /orders/, with access tokens the API below /v1/ and the console below /console.
 func (s *Shop) Mount(router chi.Router) {
 	router.Method(http.MethodPost, "/webhooks/stripe", s.webhook)
 	router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -161,6 +166,7 @@ func (s *Shop) Mount(router chi.Router) {
 	s.mountPages(router)
 	s.mountLicence(router)
 	s.mountAPI(router)
+	s.mountConsole(router)
 }
 
 // Handler is keytill's routes as a handler of its own, for routers other than chi's.

@@ -24,6 +24,7 @@ var (
 	ErrAmbiguous   = errors.New("that means more than one")
 	ErrAttribution = errors.New("the refund cannot be attributed like that")
 	ErrNoAddress   = errors.New("no usable e-mail address")
+	ErrOtherKey    = errors.New("this unit has another key by now: look at the order again")
 	ErrRecalled    = errors.New("this unit's key was taken back, so it is not sent again")
 )
 
@@ -45,6 +46,9 @@ type UnitRef struct {
 	Order string
 	Line  string
 	Unit  int
+
+	// KeyID, if set, is the key that the unit must still have: a form that is sent twice does not take two keys.
+	KeyID int64
 }
 
 func (r UnitRef) String() string { return fmt.Sprintf("%s unit %d", r.Line, r.Unit) }
@@ -172,6 +176,9 @@ func (p *personal) lock(ctx context.Context) error {
 	}
 	if p.elsewhere(p.channel) {
 		return ErrElsewhere
+	}
+	if p.ref.KeyID != 0 && p.ref.KeyID != p.key {
+		return ErrOtherKey
 	}
 	return nil
 }

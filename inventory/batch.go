@@ -59,6 +59,14 @@ SELECT b.batch_id, b.file_name, b.supplier, b.actor, b.state, b.keys, b.created_
  ORDER BY b.batch_id DESC
  LIMIT $4`
 
+	// The same without a look at any key. Index: all of the pool's batches, which are few.
+	readBatchHeads = `
+SELECT batch_id, file_name, supplier, actor, state, keys, created_at, '{}'::jsonb
+  FROM keytill.batches
+ WHERE merchant_id = $1 AND pool_id = $2 AND ($3::bigint = 0 OR batch_id < $3)
+ ORDER BY batch_id DESC
+ LIMIT $4`
+
 	// Lock: the batch. Its pool's lock is held already.
 	lockBatch = `
 SELECT batch_id, state FROM keytill.batches
@@ -101,7 +109,16 @@ func Batches(ctx context.Context, db pg.Querier, merchant string, pool int64) ([
 
 // BatchesBefore lists a page of a pool's imports, newest first, before the one with an id (0: from the newest).
 func BatchesBefore(ctx context.Context, db pg.Querier, merchant string, pool, before int64, most int) ([]Batch, error) {
-	rows, err := db.Query(ctx, readBatches, merchant, pool, before, most)
+	return readBatchList(ctx, db, readBatches, merchant, pool, before, most)
+}
+
+// BatchHeadsBefore is BatchesBefore without counts: it reads no more than it returns, however many keys the batches have.
+func BatchHeadsBefore(ctx context.Context, db pg.Querier, merchant string, pool, before int64, most int) ([]Batch, error) {
+	return readBatchList(ctx, db, readBatchHeads, merchant, pool, before, most)
+}
+
+func readBatchList(ctx context.Context, db pg.Querier, query, merchant string, pool, before int64, most int) ([]Batch, error) {
+	rows, err := db.Query(ctx, query, merchant, pool, before, most)
 	if err != nil {
 		return nil, fmt.Errorf("read the batches: %w", err)
 	}

@@ -129,6 +129,15 @@ func (t *Tokens) Find(text string) (Token, bool) {
 	return token, ok
 }
 
+// Hash is what the file has of a token's text.
+func Hash(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+
+// FindHash finds a token by its hash: whether one that was let in before still is.
+func (t *Tokens) FindHash(hash [sha256.Size]byte) (Token, bool) {
+	token, ok := t.byHash[hash]
+	return token, ok
+}
+
 type contextKey struct{}
 
 // Of is whose token a request came with, within Require.

@@ -1,0 +1,161 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/inventory"
+)
+
+// A moment is one thing that happened to an order.
+type moment struct {
+	At     time.Time
+	Kind   string // event, key, delivery, person, refund, dispute, finding, order
+	Title  string
+	Detail string
+	By     string
+	Bad    bool // somebody should read this one
+}
+
+// maxMoments is how many of an order's moments are shown unless all are asked for.
+const maxMoments = 150
+
+// timeline is an order's whole history in one list, newest first.
+func (v *visit) timeline(o fulfillment.Order, h fulfillment.History) []moment {
+	all := []moment{{At: o.PlacedAt, Kind: "order", Title: "Order placed"}}
+	if o.PaidAt != nil {
+		all = append(all, moment{At: *o.PaidAt, Kind: "order", Title: "Paid"})
+	}
+	for _, e := range h.Events {
+		all = append(all, momentOfEvent(e))
+	}
+	names := make(map[string]string, len(o.Lines))
+	for _, l := range o.Lines {
+		names[l.ID] = cmp.Or(l.Name, l.Description, l.ID)
+	}
+	for _, m := range h.Movements {
+		all = append(all, moment{At: m.At, Kind: "key", Title: fmt.Sprintf("Key #%d %s", m.KeyID, movementWords(m.From, m.To)),
+			Detail: joined(unitOf(names, m), m.Reason), By: m.Actor})
+	}
+	for _, d := range h.Deliveries {
+		all = append(all, v.momentsOfDelivery(d)...)
+	}
+	for _, r := range h.Refunds {
+		all = append(all, moment{At: r.CreatedAt, Kind: "refund", Title: "Refund " + r.ID + " of " + money(r.Amount, o.Currency),
+			Detail: joined(r.Status, attributedTo(r.Attribution))})
+	}
+	for _, d := range h.Disputes {
+		all = append(all, moment{At: d.CreatedAt, Kind: "dispute", Title: "Dispute " + d.ID + " of " + money(d.Amount, o.Currency), Detail: d.Status, Bad: true})
+	}
+	for _, a := range h.Acts {
+		all = append(all, moment{At: a.At, Kind: "person", Title: actWords(a.Action), Detail: joined(subjectUnless(a.Subject, o.ID), a.Reason), By: a.Actor})
+	}
+	for _, f := range h.Findings {
+		all = append(all, moment{At: f.OpenedAt, Kind: "finding", Title: "Finding: " + findingTitle(f.Kind), Detail: f.Detail, Bad: f.ClosedAt == nil})
+		if f.ClosedAt != nil {
+			all = append(all, moment{At: *f.ClosedAt, Kind: "finding", Title: "Finding closed: " + findingTitle(f.Kind)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b moment) int { return b.At.Compare(a.At) })
+	return all
+}
+
+func momentOfEvent(e fulfillment.PastEvent) moment {
+	m := moment{At: e.ReceivedAt, Kind: "event", Title: e.Type, Detail: joined(e.ID, e.Note)}
+	switch {
+	case e.Swept:
+		m.By = "found by a sweep"
+	case e.State == "pending":
+		m.Detail, m.Bad = joined(m.Detail, "not worked yet"), true
+	case e.State == "ignored":
+		m.Detail = joined(m.Detail, "not about keys")
+	}
+	return m
+}
+
+func (v *visit) momentsOfDelivery(d fulfillment.PastDelivery) []moment {
+	what := noticeWords(d.Type) + " by " + channelWords(d.Channel)
+	to := v.address(d.Recipient)
+	made := moment{At: d.CreatedAt, Kind: "delivery", Title: "Queued: " + what, Detail: to}
+	if d.DoneAt == nil {
+		made.Detail = joined(to, tries(d.Attempts), d.LastError)
+		if d.SendAfter.After(d.CreatedAt.Add(time.Minute)) {
+			made.Detail = joined(made.Detail, "held until "+d.SendAfter.UTC().Format(clock))
+		}
+		made.Bad = d.LastError != ""
+		return []moment{made}
+	}
+	done := moment{At: *d.DoneAt, Kind: "delivery", Detail: joined(to, tries(d.Attempts), d.Answer)}
+	switch d.State {
+	case "delivered":
+		done.Title = "Sent: " + what
+	case "failed":
+		done.Title, done.Bad, done.Detail = "Given up: "+what, true, joined(done.Detail, d.LastError)
+	default:
+		done.Title = strings.ToUpper(string(d.State[:1])) + string(d.State[1:]) + ": " + what
+	}
+	return []moment{made, done}
+}
+
+func tries(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 try"
+	}
+	return fmt.Sprintf("%d tries", n)
+}
+
+func unitOf(names map[string]string, m fulfillment.PastMovement) string {
+	if m.Unit == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, unit %d", cmp.Or(names[m.Line], m.Line), m.Unit)
+}
+
+func movementWords(from, to inventory.State) string {
+	switch {
+	case to == inventory.Allocated && from == inventory.Suspended:
+		return "is valid again"
+	case to == inventory.Allocated && from == inventory.Revoked:
+		return "was given back"
+	case to == inventory.Allocated:
+		return "was given to the buyer"
+	case to == inventory.Suspended:
+		return "was suspended"
+	case to == inventory.Revoked:
+		return "was taken back"
+	case to == inventory.Reserved:
+		return "was reserved"
+	case to == inventory.Available:
+		return "went back on the shelf"
+	}
+	return "became " + string(to)
+}
+
+func attributedTo(lines string) string {
+	switch lines {
+	case "":
+		return ""
+	case "none":
+		return "for no key"
+	}
+	return "for " + lines
+}
+
+func subjectUnless(subject, known string) string {
+	if subject == known {
+		return ""
+	}
+	return subject
+}
+
+// joined puts together what there is.
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
+}
