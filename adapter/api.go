@@ -33,7 +33,7 @@ func (s *Shop) makeAPI() error {
 	if err := api.Mount(routes, config); err != nil {
 		return fmt.Errorf("put the API together: %w", err)
 	}
-	s.api = routes
+	s.api = s.traced("API", routes)
 	return nil
 }
 

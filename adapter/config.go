@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/adapter/stripeapi"
@@ -44,6 +45,10 @@ type Config struct {
 
 	// Metrics is where metrics are registered; a registry of their own unless set, which Shop.Metrics shows.
 	Metrics prometheus.Registerer
+
+	// Tracer makes spans of webhook and API requests, jobs and calls to Stripe; none unless set. Spans of statements come from a
+	// tracer that Pool has, otelpgx for one.
+	Tracer trace.TracerProvider
 
 	Workers int              // settles at once; 32 unless set
 	Now     func() time.Time // the clock; time.Now unless set

@@ -83,7 +83,7 @@ func (s *Shop) makeParts() (err error) {
 		return err
 	}
 	s.stripe, err = stripeapi.New(stripeapi.Config{Key: c.Stripe.APIKey, URL: c.Stripe.URL, Logger: c.Logger, PerSecond: c.Stripe.PerSecond,
-		Transport: s.metrics.Stripe(stripeapi.NewTransport()),
+		Transport: s.tracedCalls(s.metrics.Stripe(stripeapi.NewTransport())),
 		Account: func(ctx context.Context, merchant string) (string, error) {
 			return inventory.StripeAccount(ctx, c.Pool, merchant)
 		}})
@@ -104,8 +104,11 @@ func (s *Shop) makeParts() (err error) {
 	if s.sweeper, err = NewSweeper(c, s.stripe, s.service); err != nil {
 		return err
 	}
-	s.webhook, err = s.newWebhook()
-	return err
+	if s.webhook, err = s.newWebhook(); err != nil {
+		return err
+	}
+	s.webhook = s.traced("webhook", s.webhook)
+	return nil
 }
 
 func (s *Shop) makeSenders() error {
@@ -218,7 +221,7 @@ func (s *Shop) Run(ctx context.Context) error {
 	s.service.AddWorkers(workers, s.senders)
 	s.addSweeps(workers)
 	runner, err := jobs.NewRunner(s.config.Pool, jobs.RunnerConfig{Workers: workers, Periodic: s.periodic(),
-		Queues: s.queues(), Now: s.config.Now, Logger: s.config.Logger})
+		Queues: s.queues(), Middleware: s.jobMiddleware(), Now: s.config.Now, Logger: s.config.Logger})
 	if err != nil {
 		return err
 	}

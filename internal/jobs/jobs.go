@@ -46,8 +46,11 @@ type RunnerConfig struct {
 	Workers  *river.Workers
 	Periodic []*river.PeriodicJob
 	Queues   map[string]river.QueueConfig
-	Now      func() time.Time
-	Logger   *slog.Logger
+
+	Middleware []rivertype.Middleware // around each job
+
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // NewRunner makes a client that works jobs.
@@ -57,6 +60,7 @@ func NewRunner(pool *pgxpool.Pool, c RunnerConfig) (*river.Client[pgx.Tx], error
 		Queues:               c.Queues,
 		Workers:              c.Workers,
 		PeriodicJobs:         c.Periodic,
+		Middleware:           c.Middleware,
 		FetchCooldown:        fetchCooldown,
 		FetchPollInterval:    pollInterval,
 		JobTimeout:           jobTimeout,
