@@ -73,15 +73,14 @@ UPDATE keytill.deliveries d SET attempts = attempts + 1
            AND e.delivery_id < d.delivery_id AND e.send_after <= $3))
 RETURNING coalesce(order_id, ''), channel, type, recipient, units, attempts, send_after, created_at, subject`
 
-	// How often the earlier notice was tried that a delivery waits for; no row where it does not wait. Index:
-	// deliveries_pkey, deliveries_order.
+	// Whether a delivery that was not begun is still to be sent, and how often the earlier notice was tried that it waits
+	// for. Index: deliveries_pkey, deliveries_order.
 	readBlocker = `
-SELECT e.attempts
-  FROM keytill.deliveries d
-  JOIN keytill.deliveries e ON e.merchant_id = d.merchant_id AND e.order_id = d.order_id AND e.channel = d.channel
-       AND e.state || '' = 'pending' AND e.delivery_id < d.delivery_id
- WHERE d.merchant_id = $1 AND d.delivery_id = $2 AND d.state || '' = 'pending' AND d.channel <> 'email'
- ORDER BY e.delivery_id LIMIT 1`
+SELECT d.state, coalesce((SELECT e.attempts FROM keytill.deliveries e
+                           WHERE e.merchant_id = d.merchant_id AND e.order_id = d.order_id AND e.channel = d.channel
+                             AND e.state || '' = 'pending' AND e.delivery_id < d.delivery_id
+                           ORDER BY e.delivery_id LIMIT 1), 0)
+  FROM keytill.deliveries d WHERE d.merchant_id = $1 AND d.delivery_id = $2`
 
 	// What was said of an earlier try stays: it may tell that the message is there twice.
 	finishDelivery = `
@@ -200,15 +199,18 @@ func (s *Service) begin(ctx context.Context, job DeliverJob) (d delivery, m Mess
 	return d, m, true, nil
 }
 
-// blocked says how long a delivery has to wait for an earlier one; nil if it is done.
+// blocked says how long a delivery has to wait for an earlier one; nil if it is done. The earlier one may have ended since
+// it was in the way: then the wait is short.
 func (s *Service) blocked(ctx context.Context, job DeliverJob) error {
-	var attempts int
-	err := s.db.QueryRow(ctx, readBlocker, job.Merchant, job.Delivery).Scan(&attempts)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+	var (
+		state    DeliveryState
+		attempts int
+	)
+	if err := s.db.QueryRow(ctx, readBlocker, job.Merchant, job.Delivery).Scan(&state, &attempts); err != nil {
 		return fmt.Errorf("read what delivery %d waits for: %w", job.Delivery, err)
+	}
+	if state != DeliveryPending {
+		return nil
 	}
 	return &Later{After: deliveryPause(attempts), Err: errors.New("an earlier notice of its order is not sent yet")}
 }

@@ -213,7 +213,8 @@ func TestKilledBetweenTheStepsOfADelivery(t *testing.T) {
 			if step.fault != nil {
 				step.fault(p.mails)
 			}
-			p.buy("cs_1", "price_game")
+			p.sell("cs_1", "price_game*1")
+			_, _ = l.shop.Settle(p.ctx, "cs_1") // it may be killed before it has heard of its own commit
 			if step.fault != nil {
 				p.eventually("the mail is tried", func() bool { return p.mails.Connections() > 0 })
 				time.Sleep(50 * time.Millisecond)
