@@ -98,6 +98,7 @@ func TestTheSchemasWordsAreTheCodes(t *testing.T) {
 		{"../fulfillment", "PaymentState", "keytill.orders", "payment"},
 		{"../fulfillment", "FindingKind", "keytill.findings", "kind"},
 		{"../fulfillment", "Channel", "keytill.deliveries", "channel"},
+		{"../fulfillment", "DeliveryState", "keytill.deliveries", "state"},
 	} {
 		constants, err := sqltest.Constants(word.dir, word.name)
 		if err != nil {
