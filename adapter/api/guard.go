@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -26,8 +27,14 @@ func (a *API) guard(next http.Handler) http.Handler {
 		w.Header().Set(requestIDHeader, id)
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), requestKey{}, id), callTimeout)
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), aboutKey{}, &about{request: id}), callTimeout)
 		defer cancel()
+		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		w = seen
+		began := time.Now()
+		defer func() {
+			a.log(ctx).DebugContext(ctx, "API request", "status", seen.status, "took", time.Since(began))
+		}()
 		defer func() {
 			trouble := recover()
 			if trouble == nil {
@@ -44,14 +51,43 @@ func (a *API) guard(next http.Handler) http.Handler {
 	})
 }
 
-type requestKey struct{}
+type aboutKey struct{}
 
-// log is a logger that names the request and who made it.
-func (a *API) log(ctx context.Context) *slog.Logger {
-	id, _ := ctx.Value(requestKey{}).(string)
-	log := a.Logger.With("request", id)
-	if token := caller(ctx); token.Name != "" {
-		log = log.With("token", token.Name)
-	}
-	return log
+// about is what the log says of a request. Its path is not in it: it may be what somebody typed.
+type about struct {
+	request   string
+	operation string // empty until it is admitted
+	token     string // the token's name
 }
+
+func aboutOf(ctx context.Context) *about {
+	about, _ := ctx.Value(aboutKey{}).(*about)
+	return about
+}
+
+// log is a logger that names the request, and who made it for what.
+func (a *API) log(ctx context.Context) *slog.Logger {
+	about := aboutOf(ctx)
+	switch {
+	case about == nil:
+		return a.Logger
+	case about.operation == "":
+		return a.Logger.With("request", about.request)
+	}
+	return a.Logger.With("request", about.request, "operation", about.operation, "token", about.token)
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the status.
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController through.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

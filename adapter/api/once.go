@@ -107,7 +107,7 @@ func (a *API) once(o operation, maxBody int64) func(huma.Context, func(huma.Cont
 		req := request{merchant: token.Merchant, actor: token.Name, key: key, hash: hashOf(r, body), begun: a.Now().UTC().Truncate(time.Microsecond)}
 		mine, err := a.begin(hc.Context(), req, o.repeat == repeatSafe)
 		if err != nil {
-			a.log(hc.Context()).ErrorContext(hc.Context(), "could not note an Idempotency-Key", "operation", o.id, "error", err)
+			a.log(hc.Context()).ErrorContext(hc.Context(), "could not note an Idempotency-Key", "error", err)
 			a.refuse(hc, http.StatusServiceUnavailable, "busy", "the request was not begun: send it again")
 			return
 		}

@@ -85,7 +85,7 @@ func add[I, O any](a *API, o operation, do func(ctx context.Context, in *I) (*O,
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, in)
 		if err != nil {
-			return nil, a.problem(ctx, o.id, err)
+			return nil, a.problem(ctx, err)
 		}
 		return out, nil
 	})
@@ -135,6 +135,9 @@ func (a *API) admit(id string) func(huma.Context, func(huma.Context)) {
 		case !may(token.Role, id):
 			a.refuse(ctx, http.StatusForbidden, "forbidden", fmt.Sprintf("a token of role %s may not do this", token.Role))
 		default:
+			if about := aboutOf(ctx.Context()); about != nil {
+				about.operation, about.token = id, token.Name
+			}
 			next(huma.WithValue(ctx, callerKey{}, token))
 		}
 	}

@@ -41,6 +41,7 @@ var problems = []struct {
 	{fulfillment.ErrAmbiguous, http.StatusConflict, "ambiguous", false},
 	{fulfillment.ErrNoReason, http.StatusUnprocessableEntity, "no_reason", false},
 	{fulfillment.ErrNoKey, http.StatusConflict, "no_live_key", false},
+	{fulfillment.ErrOtherKey, http.StatusConflict, "other_key", false},
 	{fulfillment.ErrRecalled, http.StatusConflict, "taken_back", false},
 	{fulfillment.ErrNoAddress, http.StatusUnprocessableEntity, "no_address", false},
 	{fulfillment.ErrElsewhere, http.StatusConflict, "elsewhere", false},
@@ -74,7 +75,7 @@ const internalDetail = "something went wrong here; the log has it under this req
 func kind(word string) string { return "urn:keytill:problem:" + word }
 
 // problem makes an error of an operation the answer to it.
-func (a *API) problem(ctx context.Context, operation string, err error) error {
+func (a *API) problem(ctx context.Context, err error) error {
 	var answer huma.StatusError
 	if errors.As(err, &answer) {
 		return err
@@ -84,7 +85,7 @@ func (a *API) problem(ctx context.Context, operation string, err error) error {
 			continue
 		}
 		if p.status >= http.StatusInternalServerError {
-			a.log(ctx).WarnContext(ctx, "an API request could not be done", "operation", operation, "error", err)
+			a.log(ctx).WarnContext(ctx, "an API request could not be done", "error", err)
 		}
 		detail := p.err.Error()
 		if p.spoken {
@@ -94,11 +95,11 @@ func (a *API) problem(ctx context.Context, operation string, err error) error {
 	}
 	var stripe *stripeapi.Error
 	if errors.As(err, &stripe) {
-		a.log(ctx).WarnContext(ctx, "an API request could not be done", "operation", operation, "error", err)
+		a.log(ctx).WarnContext(ctx, "an API request could not be done", "error", err)
 		return document(http.StatusBadGateway, "stripe_refused", "Stripe did not answer as it should; the log has it under this request's id")
 	}
 	if ctx.Err() == nil {
-		a.log(ctx).ErrorContext(ctx, "an API request failed", "operation", operation, "error", err)
+		a.log(ctx).ErrorContext(ctx, "an API request failed", "error", err)
 	}
 	return document(http.StatusInternalServerError, "internal", internalDetail)
 }

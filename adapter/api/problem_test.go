@@ -50,6 +50,7 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/orders/cs_1/reveal", fields{}, 422, "invalid"},
 		{"POST", "/v1/orders/cs_1/reveal", fields{"reason": " "}, 422, "no_reason"},
 		{"POST", "/v1/orders/cs_1/lines/li_1/units/2/revoke", fields{"reason": "x"}, 404, "no_unit"},
+		{"POST", "/v1/orders/cs_1/lines/li_1/units/1/revoke", fields{"reason": "x", "key_id": 12345}, 409, "other_key"},
 		{"POST", "/v1/refunds/re_none/attribution", fields{"lines": "none"}, 404, "no_refund"},
 		{"POST", "/v1/reservations", fields{"ref": "c", "lines": []fields{{"sku": "game", "quantity": 1}}}, 409, "sold_out"},
 		{"POST", "/v1/reservations", fields{"ref": "c", "lines": []fields{{"sku": "none", "quantity": 1}}}, 404, "no_pool"},

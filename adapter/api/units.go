@@ -14,6 +14,7 @@ type UnitInput struct {
 	Unit int    `path:"unit" minimum:"1" doc:"The unit, from 1."`
 	Body struct {
 		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Why: the audit keeps it."`
+		KeyID  int64  `json:"key_id,omitempty" minimum:"1" doc:"The key that the unit must still have, so that two people do not take two keys."`
 	}
 }
 
@@ -40,7 +41,7 @@ func (a *API) onUnit(ctx context.Context, in *UnitInput,
 		return nil, err
 	}
 	merchant := caller(ctx).Merchant
-	ref := fulfillment.UnitRef{Order: order.ID, Line: in.Line, Unit: in.Unit}
+	ref := fulfillment.UnitRef{Order: order.ID, Line: in.Line, Unit: in.Unit, KeyID: in.Body.KeyID}
 	if err := act(ctx, merchant, ref, who(ctx, in.Body.Reason)); err != nil {
 		return nil, err
 	}
