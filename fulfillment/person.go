@@ -76,7 +76,7 @@ SELECT f.line_id, f.state, coalesce(f.key_id, 0), p.pool_id, p.sku, p.release_at
    FOR NO KEY UPDATE OF f`
 
 	setUnit = `
-UPDATE keytill.fulfilments SET state = $5, key_id = nullif($6, 0), revoked_by = nullif($7, ''), changed_at = $8
+UPDATE keytill.fulfilments SET state = $5, key_id = nullif($6::bigint, 0), revoked_by = nullif($7, ''), changed_at = $8
  WHERE merchant_id = $1 AND order_id = $2 AND line_id = $3 AND unit = $4`
 )
 
