@@ -44,6 +44,8 @@ var dependencies = map[string]string{
 	"github.com/emersion/go-smtp":                                   "tests and demo: a real SMTP server",
 	"github.com/emersion/go-sasl":                                   "tests and demo: that server's log-in",
 	"github.com/google/go-cmp":                                      "tests: readable differences",
+	"github.com/chromedp/chromedp":                                  "tests: a real browser before the console",
+	"github.com/chromedp/cdproto":                                   "tests: that browser's colour schemes and questions",
 	"github.com/peterldowns/pgtestdb":                               "tests: databases cloned from a template",
 	"github.com/rogpeppe/go-internal":                               "tests: scenarios as scripts (testscript)",
 	"go.uber.org/goleak":                                            "tests: no goroutine is left behind",

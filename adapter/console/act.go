@@ -10,12 +10,9 @@ import (
 	"github.com/keytill/keytill/fulfillment"
 )
 
-const maxForm = 64 << 10
-
 // onOrder does something with the order that the address names, and leads to its page, with a word about what was done.
 // What could not be done is told on that page.
 func (c *Console) onOrder(v *visit, act func(fulfillment.Order) (done string, err error)) error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	order, err := c.order(v)
 	if err != nil {
 		return err
@@ -39,7 +36,6 @@ func (c *Console) notDone(v *visit, order fulfillment.Order, cause error) error 
 
 // reveal shows the order's keys in its answer and nowhere else: a reload asks again, and is in the audit again.
 func (c *Console) reveal(v *visit) error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	order, err := c.order(v)
 	if err != nil {
 		return err

@@ -2,12 +2,14 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
 	"runtime/debug"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // callTimeout ends what takes too long: below the time that a daemon gives a whole request.
@@ -55,6 +57,29 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+const maxForm = 64 << 10
+
+// readForm reads what a request asks for. Uploads have a reader of their own. Text that the database could not take is no
+// text of anything that there is.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Path != Path+"/imports" {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	}
+	if err := r.ParseForm(); err != nil {
+		return fmt.Errorf("%w: %w", errRequest, err)
+	}
+	values := []string{r.URL.Path}
+	for _, some := range r.Form {
+		values = append(values, some...)
+	}
+	for _, value := range values {
+		if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+			return errRequest
+		}
+	}
+	return nil
 }
 
 // secure reports whether the browser came over https: by itself, by what a proxy says, or because that is where the

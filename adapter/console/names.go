@@ -23,6 +23,13 @@ func unitWords(u fulfillment.UnitState) string {
 	}[u], string(u))
 }
 
+// tallyWords follow a number of units.
+func tallyWords(u fulfillment.UnitState) string {
+	return cmp.Or(map[fulfillment.UnitState]string{
+		fulfillment.UnitPending: "unpaid", fulfillment.UnitWaiting: "waiting", fulfillment.UnitFulfilled: "delivered",
+	}[u], unitWords(u))
+}
+
 func noticeWords(n fulfillment.NoticeType) string {
 	return cmp.Or(map[fulfillment.NoticeType]string{
 		fulfillment.KeysReady: "the keys", fulfillment.FulfillmentCompleted: "order complete", fulfillment.FulfillmentWaiting: "units wait",

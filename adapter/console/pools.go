@@ -132,7 +132,6 @@ func (c *Console) answerBatch(v *visit, status int, pool inventory.Pool, id int6
 }
 
 func (c *Console) setBatchState(v *visit) error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	pool, id, err := c.batchOf(v)
 	if err != nil {
 		return err
@@ -156,7 +155,6 @@ func (c *Console) setBatchState(v *visit) error {
 
 // setMapping says what a price or product hands out: the answer to a finding about one that is unknown.
 func (c *Console) setMapping(v *visit) error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	item, sku := v.r.PostFormValue("item"), v.r.PostFormValue("sku")
 	perUnit, err := strconv.Atoi(v.r.PostFormValue("per_unit"))
 	if err != nil || perUnit < 1 || perUnit > 1000 || item == "" {

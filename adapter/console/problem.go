@@ -14,6 +14,7 @@ import (
 var (
 	errNoPage   = errors.New("there is no such page")
 	errCursor   = errors.New("this link is of another list, or of an older version")
+	errRequest  = errors.New("the request cannot be read")
 	errForm     = errors.New("the form is not complete")
 	errNoUpload = errors.New("this upload is not there")
 	errTooLarge = errors.New("this file is too large")
@@ -32,6 +33,7 @@ var problems = []struct {
 }{
 	{errNoPage, http.StatusNotFound, "There is no such page.", false},
 	{errCursor, http.StatusNotFound, "This link is of another list. Begin at the list's first page.", false},
+	{errRequest, http.StatusBadRequest, "This request cannot be read.", false},
 	{errForm, http.StatusUnprocessableEntity, "Something is missing in the form.", false},
 	{errNoUpload, http.StatusNotFound, "This upload has ended: it was imported, discarded, is somebody else's, or is older than half an hour. Upload the file again.", false},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "The file is larger than 32 MiB. Split it, or use `keytill import`, which takes any size.", false},

@@ -138,7 +138,10 @@ func (c *Console) known(need access.Role, serve func(*visit) error) http.Handler
 		case !token.Role.May(need):
 			c.refuse(w, r, v, http.StatusForbidden, "A token of role "+string(token.Role)+" may not do this; one of role "+string(need)+" may.")
 		default:
-			if err := serve(v); err != nil {
+			if err = readForm(w, r); err == nil {
+				err = serve(v)
+			}
+			if err != nil {
 				c.fail(v, err)
 			}
 		}

@@ -60,7 +60,8 @@ func (v *visit) timeline(o fulfillment.Order, h fulfillment.History) []moment {
 			all = append(all, moment{At: *f.ClosedAt, Kind: "finding", Title: "Finding closed: " + findingTitle(f.Kind)})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b moment) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(all, func(a, b moment) int { return a.At.Compare(b.At) })
+	slices.Reverse(all) // of the same moment, too, what came later stands first
 	return all
 }
 

@@ -42,6 +42,7 @@ func words(now func() time.Time) template.FuncMap {
 		"batch":    batchPath,
 		"payment":  paymentWords,
 		"unit":     unitWords,
+		"tally":    tallyWords,
 		"act":      actWords,
 		"finding":  findingTitle,
 		"query":    url.QueryEscape,
