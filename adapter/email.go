@@ -12,6 +12,10 @@ import (
 	"github.com/keytill/keytill/inventory"
 )
 
+// mailLines is how many connections to the mail server are used at once. There are more workers than that, so that none
+// of them is idle while a worker reads the next order or notes what became of the last.
+const mailLines = 8
+
 // maxKeysInMail is how many keys a mail shows; more go into a file that it brings.
 const maxKeysInMail = 20
 
@@ -22,6 +26,7 @@ type emailSender struct {
 	shop    string // the sender's name
 	replyTo string
 	link    func(m fulfillment.Message) string
+	lines   chan struct{} // holds one for each mail on its way
 }
 
 func newEmailSender(c Mail, sender *mail.Sender, link func(m fulfillment.Message) string) (emailSender, error) {
@@ -29,7 +34,7 @@ func newEmailSender(c Mail, sender *mail.Sender, link func(m fulfillment.Message
 	if err != nil {
 		return emailSender{}, err
 	}
-	s := emailSender{Sender: sender, letters: letters, replyTo: c.ReplyTo, link: link}
+	s := emailSender{Sender: sender, letters: letters, replyTo: c.ReplyTo, link: link, lines: make(chan struct{}, mailLines)}
 	if c.ReplyTo != "" {
 		if _, err := netmail.ParseAddress(c.ReplyTo); err != nil {
 			return s, errors.New("mail: the address to reply to cannot be read: write Support <support@example.com>")
@@ -46,6 +51,12 @@ func (s emailSender) Send(ctx context.Context, m fulfillment.Message) (string, e
 	message, err := s.write(m)
 	if err != nil {
 		return "", err
+	}
+	select {
+	case s.lines <- struct{}{}:
+		defer func() { <-s.lines }()
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
 	answer, err := s.Sender.Send(ctx, message)
 	var failed *mail.Error

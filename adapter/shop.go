@@ -246,7 +246,7 @@ func (s *Shop) queues() map[string]river.QueueConfig {
 	return map[string]river.QueueConfig{
 		fulfillment.QueueSettle:  {MaxWorkers: s.config.Workers},
 		fulfillment.QueueStock:   {MaxWorkers: 4},
-		fulfillment.QueueEmail:   {MaxWorkers: 8},
+		fulfillment.QueueEmail:   {MaxWorkers: 3 * mailLines}, // while some mail, others read and note
 		fulfillment.QueueHook:    {MaxWorkers: 8},
 		fulfillment.QueueProcess: {MaxWorkers: 8},
 		queueSweep:               {MaxWorkers: 2},
