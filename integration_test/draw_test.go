@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/keytill/keytill/internal/stripefake"
 )
@@ -161,8 +160,3 @@ func (s *sale) drawAnswer(roll dice) string {
 
 // has reports whether a line has units.
 func (l saleLine) has() bool { return l.perUnit > 0 }
-
-// line finds a line by its id.
-func (s *sale) line(id string) int {
-	return slices.IndexFunc(s.lines, func(l saleLine) bool { return l.id == id })
-}

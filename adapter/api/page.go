@@ -11,11 +11,6 @@ import (
 
 var errCursor = errors.New("the cursor is not one of this list: use the `next` of an answer, or begin without one")
 
-const (
-	defaultPage = 50
-	maxPage     = 200
-)
-
 // Page asks for a part of a list. A cursor says where the last part ended, not how many there were before: what is added or
 // taken away meanwhile neither repeats an entry nor hides one.
 type Page struct {
