@@ -29,4 +29,4 @@ CREATE INDEX events_of_payment ON keytill.events (merchant_id, payment, ticket);
 
 -- How much was sold lately. Rows come in the order of their time, so that a BRIN index is a few pages and costs a claim
 -- nothing.
-CREATE INDEX movements_at ON keytill.movements USING brin (at);
+CREATE INDEX movements_at ON keytill.movements USING brin (at) WITH (autosummarize = on);

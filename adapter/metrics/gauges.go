@@ -15,7 +15,8 @@ WITH named AS (
 )`
 
 const (
-	// From the ledger, as the inventory counts: what is folded, and the movements since. Index: stock_pkey, movements_pkey.
+	// From the ledger, as the inventory counts: what is folded, and the movements since. A pool whose horizon is another
+	// cluster's is left out until it is counted anew. Index: stock_pkey, movements_pkey.
 	stockGauge = namedPools + `
 SELECT merchant, sku, state, sum(keys)::float8
   FROM (SELECT merchant_id, pool_id, 'available' AS state, 0::bigint AS keys FROM keytill.stock
@@ -23,15 +24,17 @@ SELECT merchant, sku, state, sum(keys)::float8
         SELECT s.merchant_id, s.pool_id, c.key, c.value::bigint
           FROM keytill.stock s, jsonb_each_text(s.counts) c
         UNION ALL
-        SELECT m.merchant_id, m.pool_id, m.to_state, m.keys
+        SELECT s.merchant_id, s.pool_id, ends.state, ends.keys
           FROM keytill.stock s
-          JOIN keytill.movements m ON m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
-        UNION ALL
-        SELECT m.merchant_id, m.pool_id, m.from_state, -m.keys
-          FROM keytill.stock s
-          JOIN keytill.movements m ON m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
-         WHERE m.from_state IS NOT NULL) AS parts
+         CROSS JOIN LATERAL (SELECT m.from_state, m.to_state, m.keys FROM keytill.movements m
+                              WHERE m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
+                              ORDER BY m.xid, m.movement_id OFFSET 0) AS tail
+         CROSS JOIN LATERAL (VALUES (tail.to_state, tail.keys), (tail.from_state, -tail.keys)) AS ends (state, keys)
+         WHERE ends.state IS NOT NULL) AS parts
   JOIN named USING (merchant_id, pool_id)
+ WHERE EXISTS (SELECT 1 FROM keytill.stock h
+                WHERE h.merchant_id = parts.merchant_id AND h.pool_id = parts.pool_id
+                  AND h.horizon <= pg_snapshot_xmin(pg_current_snapshot()))
  GROUP BY merchant, sku, state`
 
 	// Index: fulfilments_waiting.
