@@ -16,6 +16,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type Notice struct {
 type Server struct {
 	secret  string
 	webhook *standardwebhooks.Webhook
+	now     func() time.Time
 	http    *httptest.Server
 	done    chan struct{}
 	once    sync.Once
@@ -52,13 +54,16 @@ type Server struct {
 
 // Start runs a receiver that checks signatures with this secret, as made by NewSecret. It panics when the secret is
 // none or the loopback cannot be listened on.
-func Start(secret string) *Server {
+func Start(secret string) *Server { return StartAt(secret, time.Now) }
+
+// StartAt is Start for a receiver whose time is another's: a signature counts when it was made within five minutes of now.
+func StartAt(secret string, now func() time.Time) *Server {
 	webhook, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		panic("hooktest: the secret is not whsec_ and base64, make one with NewSecret")
 	}
 	s := &Server{
-		secret: secret, webhook: webhook,
+		secret: secret, webhook: webhook, now: now,
 		done: make(chan struct{}), attempts: make(map[string]int),
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.receive))
@@ -181,7 +186,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (Notice, int, erro
 	if err != nil {
 		return Notice{}, http.StatusRequestEntityTooLarge, fmt.Errorf("body: %w", err)
 	}
-	if err := s.webhook.Verify(body, r.Header); err != nil {
+	if err := s.webhook.VerifyIgnoringTimestamp(body, r.Header); err != nil {
+		return Notice{}, http.StatusUnauthorized, err
+	}
+	if err := s.checkTime(r.Header.Get(standardwebhooks.HeaderWebhookTimestamp)); err != nil {
 		return Notice{}, http.StatusUnauthorized, err
 	}
 	var content struct {
@@ -215,4 +223,18 @@ func (s *Server) pause(r *http.Request, d time.Duration) bool {
 	case <-s.done:
 	}
 	return false
+}
+
+// tolerance is what Standard Webhooks' own libraries allow between sending and receiving.
+const tolerance = 5 * time.Minute
+
+func (s *Server) checkTime(stamp string) error {
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil {
+		return fmt.Errorf("webhook-timestamp: %w", err)
+	}
+	if off := s.now().Sub(time.Unix(seconds, 0)); off.Abs() > tolerance {
+		return fmt.Errorf("webhook-timestamp is %s off", off)
+	}
+	return nil
 }

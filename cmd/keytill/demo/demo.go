@@ -2,7 +2,7 @@
 // server and storefront on the loopback, and between them the Shop that a storefront would mount.
 //
 //	stage   what is there: database, fake Stripe, mail server, receiver of hooks, the shop
-//	story   what happens: orders at once, a lost webhook, a shortage, a refund, old events
+//	story   what happens: orders at once, lost webhooks, a shortage, a refund, a sweep, old events
 //	Report  what became of it, read back from the database and from those who received something
 //
 // Nothing of it outlives Run.
@@ -98,6 +98,7 @@ func (s *story) play() (Report, error) {
 		{"A webhook that never came", s.lost},
 		{"One order too many", s.shortage},
 		{"A refund", s.refund},
+		{"A webhook that nobody asks about", s.sweep},
 		{"Three days later", s.later},
 	} {
 		if err := s.step(step.title, step.run); err != nil {

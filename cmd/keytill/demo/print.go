@@ -165,8 +165,8 @@ func (p *Printer) speed(r Report) {
 	p.section("How fast", "on this machine")
 	fmt.Fprintf(p.W, "  %s in %.2f s, webhook to key: %.0f a second, with %d calls to Stripe.\n", plural(r.Rush.Orders, "order"),
 		float64(r.Rush.MS)/1000, r.Rush.PerSecond, r.Stripe.Rush)
-	fmt.Fprintf(p.W, "  %s\n", p.dim("This fake Stripe has no rate limit; the real one allows 100 calls a second. The"))
-	fmt.Fprintf(p.W, "  %s\n", p.dim("database is thrown away, so it runs without fsync; yours waits for its disk."))
+	fmt.Fprintf(p.W, "  %s\n", p.dim("This fake Stripe has no rate limit; the real one allows 100 calls a second."))
+	fmt.Fprintf(p.W, "  %s\n", p.dim("Its database is thrown away, so it has no fsync; yours waits for its disk."))
 }
 
 func (p *Printer) checks(r Report) {

@@ -166,7 +166,7 @@ func (s *story) countBy(ctx context.Context, query string) ([]Count, error) {
 }
 
 func (s *story) readEvents(ctx context.Context, r *Report) error {
-	err := s.db.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE state = 'done') FROM keytill.events WHERE merchant_id = $1`,
+	err := s.db.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE state = 'done') FROM keytill.events WHERE merchant_id = $1 AND NOT swept`,
 		inventory.DefaultMerchant).Scan(&r.Events.Recorded, &r.Events.Done)
 	if err != nil {
 		return fmt.Errorf("count the events: %w", err)

@@ -51,7 +51,7 @@ func (st *stage) open(ctx context.Context) (note string, err error) {
 	st.down = append(st.down, st.stripe.Close)
 	st.mail = smtptest.Start()
 	st.down = append(st.down, st.mail.Close)
-	st.hooks = hooktest.Start(hooktest.NewSecret())
+	st.hooks = hooktest.StartAt(hooktest.NewSecret(), st.clock.Now)
 	st.down = append(st.down, st.hooks.Close)
 	if st.keyset, err = inventory.NewKeyset(); err != nil {
 		return "", err
@@ -106,6 +106,9 @@ func (st *stage) openShop(ctx context.Context) (err error) {
 		Hook:   adapter.Hook{URL: st.hooks.URL(), Secrets: []string{st.hooks.Secret()}},
 		Now:    st.clock.Now,
 		Logger: st.log,
+
+		Reconcile: adapter.Reconcile{Every: -1}, // the story says when
+
 	})
 	if err != nil {
 		return err
