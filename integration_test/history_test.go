@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,7 @@ import (
 )
 
 var (
-	histories   = flag.Int("histories", 0, "how many random histories to run; 0: as many as CI has time for, or 10,000 with -long")
+	histories   = flag.Int("histories", 0, "how many random histories to run; 0: 10,000 in CI (where the variable CI is set) and with -long, else a few hundred")
 	historySeed = flag.Uint64("seed", 0, "the seed of the random histories; 0: a new one, which is printed")
 	oneHistory  = flag.Int("history", -1, "run this one of the random histories alone")
 )
@@ -32,6 +33,9 @@ func TestRandomHistoriesEndAsTheOracleSays(t *testing.T) {
 	}
 	if n == 0 {
 		n = length(300, 10_000)
+		if os.Getenv("CI") != "" {
+			n = 10_000
+		}
 	}
 	w := newTown(t, func(w *town) { w.tracer, w.conns = crashes{}, 24 })
 	b := newBook(w, seed)
