@@ -48,12 +48,17 @@ SELECT order_id FROM keytill.orders
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
 
+	// What waits comes first and then each order of it, however the planner counts: else it goes through all that there are.
 	// Index: fulfilments_waiting, orders_pkey.
 	listWaitingOrders = `
-SELECT order_id FROM keytill.orders o
- WHERE merchant_id = $1 AND ($2 = '' OR payment = $2) AND (placed_at, order_id) < ($3::timestamptz, $4)
-   AND order_id IN (SELECT order_id FROM keytill.fulfilments WHERE merchant_id = $1 AND state = 'waiting')
- ORDER BY placed_at DESC, order_id DESC
+WITH waiting AS MATERIALIZED (
+    SELECT DISTINCT order_id FROM keytill.fulfilments WHERE merchant_id = $1 AND state = 'waiting'
+)
+SELECT w.order_id
+  FROM waiting w
+ CROSS JOIN LATERAL (SELECT placed_at, payment FROM keytill.orders WHERE merchant_id = $1 AND order_id = w.order_id LIMIT 1) AS o
+ WHERE ($2 = '' OR o.payment = $2) AND (o.placed_at, w.order_id) < ($3::timestamptz, $4)
+ ORDER BY o.placed_at DESC, w.order_id DESC
  LIMIT $5`
 
 	// Index: as findOrders.

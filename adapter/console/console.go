@@ -60,7 +60,7 @@ type Sweeps interface {
 type Console struct {
 	Config
 	handler http.Handler
-	pages   pages
+	views   pages
 	static  map[string]file
 	logins  *limit.Limiter
 	sealers []cipher.AEAD // of uploads, the primary one first
@@ -97,7 +97,7 @@ func New(c Config) (*Console, error) {
 	if console.static, err = readStatic(); err != nil {
 		return nil, err
 	}
-	if console.pages, err = console.parsePages(); err != nil {
+	if console.views, err = console.parsePages(); err != nil {
 		return nil, err
 	}
 	console.handler = console.route()

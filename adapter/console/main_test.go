@@ -43,7 +43,6 @@ type shop struct {
 	url    string
 	tokens map[access.Role]string
 	log    *lockedBuffer
-	now    func() time.Time
 }
 
 const other access.Role = "other" // an admin's token of another merchant

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/fulfillment"
 )
@@ -34,7 +36,11 @@ func (c *Console) listOrders(v *visit) error {
 	q := v.r.URL.Query()
 	page := ordersPage{Payment: q.Get("payment"), Waiting: q.Get("waiting") != "", States: paymentStates}
 	filter := fulfillment.OrderFilter{Payment: fulfillment.PaymentState(page.Payment), Waiting: page.Waiting}
-	found, err := fulfillment.ListOrders(v.ctx, c.DB, v.who.Merchant, filter, at.order(), pageSize+1)
+	var found []fulfillment.Order
+	err = c.read(v.ctx, func(tx pgx.Tx) error {
+		found, err = fulfillment.ListOrders(v.ctx, tx, v.who.Merchant, filter, at.order(), pageSize+1)
+		return err
+	})
 	if err != nil {
 		return err
 	}

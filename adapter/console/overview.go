@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/reconcile"
@@ -46,7 +48,7 @@ SELECT max(received_at) FROM keytill.events WHERE merchant_id = $1 AND NOT swept
 
 func (c *Console) overview(v *visit) error {
 	var page overviewPage
-	pools, err := fulfillment.Overview(v.ctx, c.DB, v.who.Merchant, c.Now())
+	pools, err := c.pools(v)
 	if err != nil {
 		return err
 	}
@@ -65,6 +67,29 @@ func (c *Console) overview(v *visit) error {
 		return fmt.Errorf("look for the last event: %w", err)
 	}
 	return v.show(http.StatusOK, "overview", "Overview", "overview", page)
+}
+
+// quick is for reads that a person waits for: workers and compiled plans take longer to start than these take to run.
+const quick = `SELECT set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
+
+// read reads in one snapshot, so that the numbers of a page agree.
+func (c *Console) read(ctx context.Context, read func(tx pgx.Tx) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, c.DB, options, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, quick); err != nil {
+			return fmt.Errorf("begin to read: %w", err)
+		}
+		return read(tx)
+	})
+}
+
+// pools reads how the pools stand.
+func (c *Console) pools(v *visit) (pools []fulfillment.PoolOverview, err error) {
+	err = c.read(v.ctx, func(tx pgx.Tx) error {
+		pools, err = fulfillment.Overview(v.ctx, tx, v.who.Merchant, c.Now())
+		return err
+	})
+	return pools, err
 }
 
 // addPools sums the pools up and picks those that need somebody: where buyers wait, then where stock ends soonest.

@@ -22,7 +22,7 @@ func (c *Console) listPools(v *visit) error {
 	if err != nil {
 		return err
 	}
-	all, err := fulfillment.Overview(v.ctx, c.DB, v.who.Merchant, c.Now())
+	all, err := c.pools(v)
 	if err != nil {
 		return err
 	}

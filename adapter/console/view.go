@@ -104,7 +104,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, nam
 	v.Now, v.Style, v.Script = c.Now(), c.static["console.css"].url, c.static["console.js"].url
 	v.Support, v.Admin = v.Who.Role.May(access.Support), v.Who.Role.May(access.Admin)
 	var page bytes.Buffer
-	if err := c.pages[name].Execute(&page, v); err != nil {
+	if err := c.views[name].Execute(&page, v); err != nil {
 		c.Logger.ErrorContext(r.Context(), "a page of the console could not be made", "page", name, "error", err)
 		http.Error(w, internalProblem, http.StatusInternalServerError)
 		return
