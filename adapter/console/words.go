@@ -3,7 +3,6 @@ package console
 import (
 	"fmt"
 	"html/template"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -12,10 +11,7 @@ import (
 	"github.com/keytill/keytill/inventory"
 )
 
-const (
-	clock = "2 Jan 2006 15:04 UTC"
-	day   = "2 Jan 2006"
-)
+const clock = "2 Jan 2006 15:04 UTC"
 
 // words are the functions that templates have.
 func words(now func() time.Time) template.FuncMap {
@@ -28,7 +24,6 @@ func words(now func() time.Time) template.FuncMap {
 		"ago":      func(t time.Time) string { return ago(now().Sub(t)) },
 		"age":      func(t time.Time) string { return span(now().Sub(t)) },
 		"since":    func(from, to time.Time) string { return span(to.Sub(from)) },
-		"past":     func(t time.Time) bool { return !t.After(now()) },
 		"percent":  func(part float64) string { return strconv.FormatFloat(part*100, 'f', 1, 64) + " %" },
 		"decimal":  decimal,
 		"days":     days,
@@ -45,9 +40,7 @@ func words(now func() time.Time) template.FuncMap {
 		"tally":    tallyWords,
 		"act":      actWords,
 		"finding":  findingTitle,
-		"query":    url.QueryEscape,
 		"units":    unitsOf,
-		"size":     func(n int) string { return fmt.Sprintf("%d KiB", (n+1023)/1024) },
 	}
 }
 
