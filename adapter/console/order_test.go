@@ -169,3 +169,20 @@ func TestViewersSeeNoWholeAddress(t *testing.T) {
 		s.as(access.Support).get(path).want(http.StatusOK).has("buyer@example.com")
 	}
 }
+
+func TestAPriceWithoutAPoolIsMappedWhereItIsReported(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.stock("game", "The Game", "GAME-ONE")
+	s.sell("cs_1", "buyer@example.com", "price_new*1@500#li_1")
+	b := s.as(access.Admin)
+	b.get("/console/findings").has("Price without a pool", "price_new", "/console/mappings")
+	for _, form := range []url.Values{{"item": {"price_new"}, "per_unit": {"1"}}, {"item": {"price_new"}, "per_unit": {"0"}, "sku": {"game"}},
+		{"item": {"price_new"}, "per_unit": {"1"}, "sku": {"game"}, "no_keys": {"1"}}} {
+		b.post("/console/mappings", form).want(http.StatusUnprocessableEntity)
+	}
+	b.get(b.post("/console/mappings", url.Values{"item": {"price_new"}, "per_unit": {"1"}, "sku": {"game"}}).to()).
+		has("Mapped.").lacks("Price without a pool")
+	b.post("/console/orders/cs_1/settle", nil).to()
+	b.get("/console/orders/cs_1").has("has its key")
+}

@@ -157,7 +157,7 @@ func (c *Console) setBatchState(v *visit) error {
 func (c *Console) setMapping(v *visit) error {
 	item, sku := v.r.PostFormValue("item"), v.r.PostFormValue("sku")
 	perUnit, err := strconv.Atoi(v.r.PostFormValue("per_unit"))
-	if err != nil || perUnit < 1 || perUnit > 1000 || item == "" {
+	if err != nil || perUnit < 1 || perUnit > 100 || item == "" || (sku == "") == (v.r.PostFormValue("no_keys") == "") {
 		return errForm
 	}
 	var pool *inventory.Pool // nil: no keys here
@@ -167,8 +167,6 @@ func (c *Console) setMapping(v *visit) error {
 			return err
 		}
 		pool = &found
-	} else if v.r.PostFormValue("no_keys") == "" {
-		return errForm
 	}
 	if err := c.Service.Map(v.ctx, v.who.Merchant, item, pool, perUnit); err != nil {
 		return err

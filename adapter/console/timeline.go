@@ -92,9 +92,9 @@ func (v *visit) momentsOfDelivery(d fulfillment.PastDelivery) []moment {
 	}
 	done := moment{At: *d.DoneAt, Kind: "delivery", Detail: joined(to, tries(d.Attempts), d.Answer)}
 	switch d.State {
-	case "delivered":
+	case fulfillment.DeliverySent:
 		done.Title = "Sent: " + what
-	case "failed":
+	case fulfillment.DeliveryFailed:
 		done.Title, done.Bad, done.Detail = "Given up: "+what, true, joined(done.Detail, d.LastError)
 	default:
 		done.Title = strings.ToUpper(string(d.State[:1])) + string(d.State[1:]) + ": " + what
