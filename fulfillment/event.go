@@ -66,6 +66,9 @@ func (s *Service) SettleEvent(ctx context.Context, merchant, id string) error {
 		return s.closeEvent(ctx, merchant, id, "done", "its object is gone at Stripe")
 	case errors.Is(err, ErrNotOurs):
 		return s.closeEvent(ctx, merchant, id, "ignored", "not an order of keys")
+	case errors.Is(err, ErrRefusedRead) && event.attempts+1 >= settleAttempts:
+		// It would be asked for ever. The sweep still finds the payment in Stripe's lists.
+		return s.closeEvent(ctx, merchant, id, "done", "given up: "+err.Error())
 	}
 	s.noteFailure(ctx, merchant, id, event.attempts+1, err)
 	return fmt.Errorf("settle event %s: %w", id, err)

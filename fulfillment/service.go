@@ -21,6 +21,9 @@ var (
 	// ErrNotFound is returned by Stripe for an id that it does not know, or no longer.
 	ErrNotFound = errors.New("Stripe knows no such object")
 
+	// ErrRefusedRead says that Stripe calls the question for an object malformed, so that asking again will hardly help.
+	ErrRefusedRead = errors.New("Stripe does not take the question")
+
 	// ErrNotOurs says that a payment sells no keys: another application's, a subscription, a setup.
 	ErrNotOurs = errors.New("this payment is not an order of keys")
 

@@ -3,6 +3,7 @@ package stripeapi
 import (
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/stripe/stripe-go/v76"
 
@@ -48,6 +49,9 @@ func translate(err error, id string) error {
 	if answer.Code == stripe.ErrorCodeResourceMissing {
 		return fmt.Errorf("%s: %w", id, fulfillment.ErrNotFound)
 	}
-	return fmt.Errorf("read %s from Stripe: %w", id, &Error{Status: answer.HTTPStatusCode, Type: string(answer.Type),
-		Code: string(answer.Code), RequestID: answer.RequestID})
+	refused := &Error{Status: answer.HTTPStatusCode, Type: string(answer.Type), Code: string(answer.Code), RequestID: answer.RequestID}
+	if answer.HTTPStatusCode == http.StatusBadRequest {
+		return fmt.Errorf("read %s from Stripe: %w: %w", id, fulfillment.ErrRefusedRead, refused)
+	}
+	return fmt.Errorf("read %s from Stripe: %w", id, refused)
 }
