@@ -221,8 +221,8 @@ func (p *plan) notices(now time.Time, releases map[int64]time.Time) []notice {
 			tell(FulfillmentFailed, u)
 		}
 	}
-	if ready := byKind[KeysReady]; ready != nil && p.holds()[UnitWaiting] == 0 {
-		byKind[FulfillmentCompleted] = &notice{kind: FulfillmentCompleted, units: ready.units, after: ready.after}
+	if p.completes() {
+		byKind[FulfillmentCompleted] = p.completed(now, releases)
 	}
 	notices := make([]notice, 0, len(byKind))
 	for _, kind := range noticeOrder {
@@ -231,6 +231,41 @@ func (p *plan) notices(now time.Time, releases map[int64]time.Time) []notice {
 		}
 	}
 	return notices
+}
+
+// completes reports whether the plan brings the order to where nothing is owed any more: by keys, or because what it lacked
+// is no longer due.
+func (p *plan) completes() bool {
+	holds := p.holds()
+	if holds[UnitFulfilled] == 0 || holds[UnitWaiting]+holds[UnitFailed]+holds[UnitPending] > 0 {
+		return false
+	}
+	return slices.ContainsFunc(p.changed, func(u *unitChange) bool {
+		return u.step == claim || u.state == UnitWaiting || u.state == UnitFailed || u.state == UnitPending
+	})
+}
+
+// completed is the notice about all units that have their keys, when the last of them may be announced.
+func (p *plan) completed(now time.Time, releases map[int64]time.Time) *notice {
+	n := &notice{kind: FulfillmentCompleted, after: now}
+	next := make(map[unitName]UnitState, len(p.changed))
+	for _, u := range p.changed {
+		next[unitName{u.line, u.number}] = u.next
+	}
+	for _, u := range p.units {
+		state, changed := next[unitName{u.line, u.number}]
+		if !changed {
+			state = u.state
+		}
+		if state != UnitFulfilled {
+			continue
+		}
+		n.units = append(n.units, NoticeUnit{Line: u.line, Unit: u.number, SKU: p.skus[u.pool]})
+		if release := releases[u.pool]; release.After(n.after) {
+			n.after = release
+		}
+	}
+	return n
 }
 
 // noticeOrder is the order in which the notices of one settle are told.

@@ -16,6 +16,7 @@ type orderRow struct {
 	exists   bool
 	id       string
 	ticket   int64
+	payment  PaymentState      // as the last settle left it
 	answers  map[string]string // a person's attributions of refunds
 	channels channelNames      // the delivery channels that are served
 	queued   map[int64]bool    // pools in which other orders wait
@@ -26,7 +27,7 @@ type orderRow struct {
 const (
 	// Lock: the order, to the end of the transaction. Index: orders_pkey, orders_payment_intent.
 	lockOrder = `
-SELECT order_id, ticket FROM keytill.orders
+SELECT order_id, ticket, payment FROM keytill.orders
  WHERE merchant_id = $1 AND (order_id = $2 OR payment_intent = $3)
  ORDER BY order_id
    FOR NO KEY UPDATE`
@@ -69,7 +70,7 @@ func (a *application) read(ctx context.Context, tx pgx.Tx) error {
 	)
 	batch.Queue(lockOrder, a.merchant, session, intent).Query(func(rows pgx.Rows) error {
 		var id string
-		_, err := pgx.ForEachRow(rows, []any{&id, &a.order.ticket}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &a.order.ticket, &a.order.payment}, func() error {
 			orders = append(orders, id)
 			return nil
 		})

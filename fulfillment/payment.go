@@ -106,6 +106,14 @@ func (p Payment) Ours() bool {
 	return p.Intent != nil && len(parseMentions(p.Intent.Lines)) > 0
 }
 
+// createdAt is when the buyer began to pay.
+func (p Payment) createdAt() time.Time {
+	if p.Session != nil {
+		return p.Session.CreatedAt
+	}
+	return p.Intent.CreatedAt
+}
+
 // refs are the ids of everything in Stripe that belongs to the payment; an event about any of them means it.
 func (p Payment) refs() []string {
 	var refs []string

@@ -45,7 +45,8 @@ type plan struct {
 	verdict Verdict
 	changed []*unitChange
 	claims  []claimWanted
-	units   []unit // all units, as they were
+	units   []unit           // all units, as they were
+	skus    map[int64]string // of the pools
 }
 
 // unitChange is a unit with what it becomes.
@@ -72,7 +73,7 @@ func makePlan(p Payment, lines []line, answers map[string]string, policy Policy,
 			items[i].SKU = l.pool.SKU
 		}
 	}
-	made := plan{verdict: Entitle(p, items, answers, policy)}
+	made := plan{verdict: Entitle(p, items, answers, policy), skus: make(map[int64]string)}
 	wanted := make(map[int64]*claimWanted)
 	for i, l := range lines {
 		if due := made.verdict.Lines[i].Due; l.pool != nil && due > l.most() {
@@ -80,6 +81,9 @@ func makePlan(p Payment, lines []line, answers map[string]string, policy Policy,
 				l.ID, due, l.most())
 		}
 		made.units = append(made.units, l.units...)
+		if l.pool != nil {
+			made.skus[l.pool.ID] = l.pool.SKU
+		}
 		targets := assign(made.verdict.Lines[i], l.units, l.perUnit)
 		for n, u := range l.units {
 			now := u

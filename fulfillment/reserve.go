@@ -74,7 +74,7 @@ SELECT p.pool_id, p.pending_supply, p.max_reserved,
 	upsertReservation = `
 INSERT INTO keytill.reservations (merchant_id, ref, pool_id, keys, ahead, expires_at, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (merchant_id, ref, pool_id) DO UPDATE
-   SET keys = excluded.keys, ahead = excluded.ahead, expires_at = excluded.expires_at`
+   SET keys = excluded.keys, ahead = excluded.ahead, expires_at = excluded.expires_at, created_at = excluded.created_at`
 
 	deleteReservations = `DELETE FROM keytill.reservations WHERE merchant_id = $1 AND ref = ANY ($2) AND NOT pool_id = ANY ($3)`
 

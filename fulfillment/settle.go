@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -193,13 +194,34 @@ func (a *application) change(reason string) inventory.Change {
 	return inventory.Change{Reason: reason, Actor: a.actor, Event: a.event, At: a.at}
 }
 
-// letGo gives back what is still held for a payment that has all it needs, or has come to nothing.
+// letGo gives back what is still held for a payment that has all it needs, or has come to nothing. A hold that was made
+// anew since the payment began is another cart's under the same reference, and stays.
 func (a *application) letGo(ctx context.Context, tx pgx.Tx) error {
 	if len(a.order.held) == 0 && a.reference() == "" {
 		return nil
 	}
-	_, err := a.releaseRefs(ctx, tx, a.merchant, a.holdRefs(), a.change("not needed"))
+	refs, err := a.ownHolds(ctx, tx)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	_, err = a.releaseRefs(ctx, tx, a.merchant, refs, a.change("not needed"))
 	return err
+}
+
+// Index: reservations_pkey.
+const readNewerHolds = `SELECT DISTINCT ref FROM keytill.reservations WHERE merchant_id = $1 AND ref = ANY ($2) AND created_at > $3`
+
+// ownHolds are the references whose holds are not newer than the payment. Stripe's times are whole seconds.
+func (a *application) ownHolds(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	rows, err := tx.Query(ctx, readNewerHolds, a.merchant, a.holdRefs(), a.payment.createdAt().Add(time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("look for newer holds: %w", err)
+	}
+	newer, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for newer holds: %w", err)
+	}
+	return slices.DeleteFunc(a.holdRefs(), func(ref string) bool { return slices.Contains(newer, ref) }), nil
 }
 
 // claimKeys gets keys for the units that are due and have none: first those that are held for the payment, then from the
@@ -229,7 +251,8 @@ func (a *application) claimKeys(ctx context.Context, tx pgx.Tx) error {
 		}
 		a.plan.leave(want.take(claimed), shortState(want.pool))
 	}
-	if a.plan.verdict.Payment == Pending {
+	decided := a.order.exists && a.order.payment != Pending && a.order.payment != Closed // an earlier settle let go
+	if a.plan.verdict.Payment == Pending || decided {
 		return nil
 	}
 	return a.letGo(ctx, tx)

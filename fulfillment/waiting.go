@@ -31,11 +31,12 @@ UPDATE keytill.fulfilments f
   FROM unnest($3::text[], $4::text[], $5::int[], $6::bigint[]) AS u (order_id, line_id, unit, key_id)
  WHERE f.merchant_id = $1 AND f.order_id = u.order_id AND f.line_id = u.line_id AND f.unit = u.unit AND f.state = 'waiting'`
 
-	// What the orders that were served still wait for, and whom to tell. Index: orders_pkey, fulfilments_pkey.
+	// Whether the orders that were served still lack keys, and whom to tell. Index: orders_pkey, fulfilments_pkey.
 	readServed = `
 SELECT o.order_id, o.email,
        EXISTS (SELECT 1 FROM keytill.fulfilments f
-                WHERE f.merchant_id = o.merchant_id AND f.order_id = o.order_id AND f.state = 'waiting')
+                WHERE f.merchant_id = o.merchant_id AND f.order_id = o.order_id
+                  AND f.state IN ('pending', 'waiting', 'failed'))
   FROM keytill.orders o
  WHERE o.merchant_id = $1 AND o.order_id = ANY ($2)
  ORDER BY o.paid_at, o.order_id`
@@ -130,13 +131,13 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 	}
 	var told deliveries
 	var order, email string
-	var waits bool
-	_, err = pgx.ForEachRow(rows, []any{&order, &email, &waits}, func() error {
+	var lacks bool
+	_, err = pgx.ForEachRow(rows, []any{&order, &email, &lacks}, func() error {
 		if channels.has(ChannelEmail) && email != "" {
 			told.add(order, ChannelEmail, notice{kind: KeysReady, units: units[order], after: after}, email)
 		}
 		for _, channel := range channels.storefront() {
-			if !waits {
+			if !lacks {
 				told.add(order, channel, notice{kind: FulfillmentCompleted, units: units[order], after: after}, "")
 			}
 		}
@@ -180,6 +181,13 @@ UPDATE keytill.findings SET closed_at = $3
    AND (subject = $2 OR subject IN (SELECT price FROM keytill.lines
                                      WHERE merchant_id = $1 AND product = $2 AND pool_id IS NULL AND NOT keyless))`
 
+	// Lock: the lines. Index: lines_unmapped_price, lines_unmapped_product.
+	markKeyless = `
+UPDATE keytill.lines SET keyless = true
+ WHERE merchant_id = $1 AND pool_id IS NULL AND NOT keyless
+   AND (price = $2 OR product = $2 AND NOT EXISTS (SELECT 1 FROM keytill.price_map m
+                                                    WHERE m.merchant_id = lines.merchant_id AND m.item = lines.price))`
+
 	// Orders with a line of this price or product that had no pool when they were settled. Index: lines_unmapped_price,
 	// lines_unmapped_product.
 	readUnmapped = `
@@ -196,6 +204,12 @@ func (s *Service) Map(ctx context.Context, merchant, item string, pool *inventor
 		}
 		if _, err := tx.Exec(ctx, closeUnknownPrice, merchant, item, s.now()); err != nil {
 			return fmt.Errorf("close the finding about %s: %w", item, err)
+		}
+		if pool == nil {
+			// The orders that asked have their answer too, and keep to it.
+			if _, err := tx.Exec(ctx, markKeyless, merchant, item); err != nil {
+				return fmt.Errorf("answer the orders of %s: %w", item, err)
+			}
 		}
 		return insertJobs(ctx, s.jobs, tx, []river.InsertManyParams{{Args: MappedJob{Merchant: merchant, Item: item}}})
 	})

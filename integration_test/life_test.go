@@ -111,6 +111,8 @@ func (s *scenario) config(ctx context.Context, l *life) (adapter.Config, error) 
 		Mail:   adapter.Mail{URL: "smtp://" + addrs[1], From: mailFrom},
 		Hook:   adapter.Hook{URL: "http://" + addrs[2] + hookPath, Secrets: []string{s.hooks.Secret()}},
 		Now:    s.clock.now, Logger: s.logger(),
+
+		Reconcile: adapter.Reconcile{Every: -1}, // scripts say when
 	}, nil
 }
 
