@@ -228,6 +228,11 @@ func (a *application) asks() bool {
 }
 
 func unknownPriceDetail(l line) string {
+	if l.Product == "" {
+		// What a PaymentIntent's metadata names may also be misspelled there.
+		return fmt.Sprintf("nobody has said what %q of a PaymentIntent's keytill_lines hands out: correct the metadata, or `keytill pool map SKU --price %s`",
+			l.Price, l.Price)
+	}
 	return fmt.Sprintf("nobody has said what %s (%s, product %s) hands out: `keytill pool map SKU --price %s` does, or `keytill pool map --no-keys --price %s`",
 		l.Price, l.Description, l.Product, l.Price, l.Price)
 }

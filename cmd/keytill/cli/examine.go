@@ -46,8 +46,8 @@ func (x *examination) checkConfiguration() {
 	for _, missing := range []struct {
 		value, name, means string
 	}{
-		{s.stripeKey, "KEYTILL_STRIPE_API_KEY", "the daemon needs it, and doctor asks Stripe with it"},
-		{s.stripeSecrets, "KEYTILL_STRIPE_WEBHOOK_SECRETS", "the daemon needs it"},
+		{s.stripeKey, "KEYTILL_STRIPE_API_KEY", "the daemon does not start, and doctor cannot ask Stripe"},
+		{s.stripeSecrets, "KEYTILL_STRIPE_WEBHOOK_SECRETS", "the daemon does not start"},
 		{s.smtpURL + s.hookURL, "KEYTILL_SMTP_URL, KEYTILL_HOOK_URL", "buyers get no mail and the storefront no notices"},
 		{s.tokensFile, "KEYTILL_TOKENS_FILE", "the API and the console are closed"},
 	} {

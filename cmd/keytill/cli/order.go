@@ -28,7 +28,7 @@ func (c *command) orderShow() *cobra.Command {
 		Example: "  keytill order show buyer@example.com\n" +
 			"  keytill order show ch_3Abc\n" +
 			"  keytill order show cs_live_a1 --reveal --reason 'ticket 12'",
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost("one thing to look for"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if (key == "") == (len(given) == 0) {
 				return usage("say what to look for: an order, payment, charge or refund id, an e-mail address, or --key KEY")

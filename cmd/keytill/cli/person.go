@@ -115,9 +115,9 @@ func (c *command) audit() *cobra.Command {
 						fmt.Fprintln(w, "Nobody has done anything yet.")
 						return
 					}
-					table(w, "WHEN (UTC)\tWHO\tWHAT\tTO\tWHY", func(row func(string, ...any)) {
+					table(w, "WHEN (UTC)\tWHO\tWHAT\tORDER\tTO\tWHY", func(row func(string, ...any)) {
 						for _, a := range acts {
-							row("%s\t%s\t%s\t%s\t%s", day(a.At), a.Actor, a.Action, a.Subject, dash(a.Reason))
+							row("%s\t%s\t%s\t%s\t%s\t%s", day(a.At), a.Actor, a.Action, dash(a.Order), a.Subject, dash(a.Reason))
 						}
 					})
 				})

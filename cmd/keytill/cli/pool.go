@@ -147,7 +147,7 @@ func (c *command) poolMap() *cobra.Command {
 		Long: "Says that a Stripe price or product hands out keys of a pool. Orders that waited for it are settled. With --no-keys\n" +
 			"and no SKU, the price is passed over silently: shipping, say.",
 		Example: "  keytill pool map editor --price price_1Abc\n  keytill pool map duo --product prod_9 --per-unit 2\n  keytill pool map --no-keys --price price_shipping",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMost("a SKU"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			item := price + product
 			switch {

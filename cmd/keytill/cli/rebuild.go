@@ -24,7 +24,7 @@ func (c *command) stockRebuild() *cobra.Command {
 		Long: "Counts the rows of one pool's keys, or of all pools', and makes that the counts. Sales and imports go on meanwhile.\n" +
 			"Something that differed is a fault that `keytill doctor` would have found.",
 		Example: "  keytill stock rebuild\n  keytill stock rebuild editor --json",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMost("a SKU"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
 				rows, err := rebuildPools(ctx, op, given)

@@ -108,6 +108,16 @@ func args(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atMost is for a command that takes one argument or none.
+func atMost(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) > 1 {
+			return usage("%s takes %s and nothing more, not %d arguments\nSee `%s --help`", cmd.CommandPath(), name, len(given), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
 func describe(names []string) string {
 	if len(names) == 0 {
 		return "no arguments"

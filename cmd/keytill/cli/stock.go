@@ -27,7 +27,7 @@ func (c *command) stock() *cobra.Command {
 		Use:     "stock [SKU]",
 		Short:   "Count the keys by state, the units that wait, and what carts hold",
 		Example: "  keytill stock\n  keytill stock editor --json",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMost("a SKU"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
 				rows, err := c.stockRows(ctx, op, given)
