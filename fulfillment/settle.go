@@ -134,8 +134,13 @@ func (a *application) run(ctx context.Context, tx pgx.Tx) error {
 		return ErrElsewhere
 	case a.order.exists && a.order.ticket >= a.ticket:
 		return ErrStale
-	case !a.order.exists && !a.placed():
-		return a.writeNothing(ctx, tx)
+	case !a.order.exists && !a.isPaid():
+		if err := a.takeTurn(ctx, tx); err != nil {
+			return err
+		}
+		if !a.placed() {
+			return a.writeNothing(ctx, tx)
+		}
 	}
 	a.plan = makePlan(a.payment, a.lines, a.order.answers, a.policy, a.retry)
 	if err := a.writeOrder(ctx, tx); err != nil {
@@ -162,21 +167,6 @@ func (a *application) placed() bool {
 	default:
 		return false
 	}
-}
-
-// writeNothing closes the events of a payment that came to nothing before it became an order. What was held for it goes
-// back, unless the buyer may still pay.
-func (a *application) writeNothing(ctx context.Context, tx pgx.Tx) error {
-	if closed(a.payment) {
-		if err := a.letGo(ctx, tx); err != nil {
-			return err
-		}
-	}
-	_, err := tx.Exec(ctx, finishEvents, a.merchant, a.payment.refs(), a.event, a.ticket, a.at, "no order: nothing was bought")
-	if err != nil {
-		return fmt.Errorf("finish the events: %w", err)
-	}
-	return nil
 }
 
 // pools are those the order's lines take keys from.

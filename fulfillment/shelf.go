@@ -95,6 +95,9 @@ func (s *Service) tidyMerchant(ctx context.Context, merchant string) error {
 	if _, err := s.db.Exec(ctx, deleteExpiredReservations, merchant, now); err != nil {
 		return fmt.Errorf("delete expired reservations: %w", err)
 	}
+	if _, err := s.db.Exec(ctx, forgetNothing, merchant, now.Add(-nothingKept)); err != nil {
+		return fmt.Errorf("forget what came to nothing: %w", err)
+	}
 	if _, err := s.db.Exec(ctx, deleteOldAttempts, merchant, now.Add(-attemptsKept)); err != nil {
 		return fmt.Errorf("delete old results of reservations: %w", err)
 	}

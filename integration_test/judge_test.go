@@ -166,3 +166,6 @@ func (j *judge) wonder() {
 	}
 	j.perhaps = j.perhaps || f.exists
 }
+
+// pass is while settles that are under way may see the sale as it is now, and make an order of what comes to nothing later.
+func (j *judge) pass() { j.perhaps = j.perhaps || j.sale.fate(j.policy).exists }

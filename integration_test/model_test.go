@@ -76,6 +76,7 @@ func (m *model) live() {
 	happened, err := m.sale.place()
 	m.take(happened, err)
 	for range m.roll(8, "turns") {
+		m.judge.pass()
 		var beside errgroup.Group
 		for range m.roll(3, "settles beside") {
 			if n := len(m.come); n > 0 && m.roll(2, "by event") == 0 {
@@ -87,6 +88,7 @@ func (m *model) live() {
 		}
 		_, happened, err := m.sale.happen(m.roll)
 		m.take(happened, err)
+		m.judge.pass()
 		for n := len(m.events); n > 0 && m.roll(2, "comes now") == 0; n = len(m.events) {
 			ev := m.events[n-1]
 			m.events, m.come = m.events[:n-1], append(m.come, ev)
