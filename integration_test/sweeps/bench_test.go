@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/integration_test/shoptest"
 	"github.com/keytill/keytill/internal/pgtest"
 	"github.com/keytill/keytill/internal/stripefake"
 	"github.com/keytill/keytill/inventory"
@@ -150,7 +151,7 @@ func TestSweepInChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	sweeper, err := reconcile.New(reconcile.Config{DB: db, Stripe: newClient(t, db, c.Stripe, c.Key), Settler: nobody{},
+	sweeper, err := reconcile.New(reconcile.Config{DB: db, Stripe: shoptest.NewClient(t, db, c.Stripe, c.Key), Settler: nobody{},
 		SilenceAfter: -1, Now: func() time.Time { return c.Now }, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

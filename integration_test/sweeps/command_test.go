@@ -8,39 +8,40 @@ import (
 	"time"
 
 	"github.com/keytill/keytill/cmd/keytill/cli"
+	"github.com/keytill/keytill/integration_test/shoptest"
 	"github.com/keytill/keytill/internal/stripefake"
 	"github.com/keytill/keytill/reconcile"
 )
 
 // keytill runs the command line as an operator of this shop would.
-func (s *shop) keytill(args ...string) (code int, stdout, stderr string) {
-	s.t.Helper()
-	keyset, err := s.keyset.Marshal()
-	s.must(err)
-	env := map[string]string{"KEYTILL_DATABASE_URL": s.db.Config().ConnString(), "KEYTILL_KEYSET": string(keyset),
-		"KEYTILL_STRIPE_API_KEY": s.stripe.APIKey(), "KEYTILL_STRIPE_API_URL": s.stripe.URL()}
+func keytill(s *shoptest.Shop, args ...string) (code int, stdout, stderr string) {
+	s.T.Helper()
+	keyset, err := s.Keyset.Marshal()
+	s.Must(err)
+	env := map[string]string{"KEYTILL_DATABASE_URL": s.DB.Config().ConnString(), "KEYTILL_KEYSET": string(keyset),
+		"KEYTILL_STRIPE_API_KEY": s.Stripe.APIKey(), "KEYTILL_STRIPE_API_URL": s.Stripe.URL()}
 	var out, errs bytes.Buffer
-	code = cli.Run(s.t.Context(), cli.Process{Args: args, Getenv: func(name string) string { return env[name] },
-		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Now: s.now})
+	code = cli.Run(s.T.Context(), cli.Process{Args: args, Getenv: func(name string) string { return env[name] },
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Now: s.Now})
 	return code, out.String(), errs.String()
 }
 
 func TestTheCommandSaysWhatItDid(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, 1, 10)
+	s := shoptest.Open(t, shoptest.Config{Keys: 10})
 	item := []stripefake.Item{{Price: "price_game", Quantity: 1, Amount: unitAmount}}
-	s.goTo(s.now().Add(time.Second))
-	s.must(s.stripe.Session("cs_1", item, nil))
-	s.must(s.stripe.Session("cs_2", item, nil))
-	s.goTo(s.now().Add(time.Hour))
+	s.GoTo(s.Now().Add(time.Second))
+	s.Must(s.Stripe.Session("cs_1", item, nil))
+	s.Must(s.Stripe.Session("cs_2", item, nil))
+	s.GoTo(s.Now().Add(time.Hour))
 
-	code, stdout, stderr := s.keytill("reconcile", "--dry-run")
+	code, stdout, stderr := keytill(s, "reconcile", "--dry-run")
 	if code != 0 || !strings.Contains(stdout, "would settle cs_1: paid without order") || !strings.Contains(stdout, "nothing has changed") {
 		t.Errorf("dry run: %d\n%s%s", code, stdout, stderr)
 	}
 
-	s.stripe.Fail(5, stripefake.Fault{Path: "/v1/checkout/sessions/cs_2", Status: 500})
-	code, stdout, stderr = s.keytill("reconcile", "--json")
+	s.Stripe.Fail(5, stripefake.Fault{Path: "/v1/checkout/sessions/cs_2", Status: 500})
+	code, stdout, stderr = keytill(s, "reconcile", "--json")
 	var told struct {
 		Walked, Differing, Repaired, Failed int
 		Sweeps                              []reconcile.Report
@@ -53,35 +54,35 @@ func TestTheCommandSaysWhatItDid(t *testing.T) {
 		t.Errorf("with a failure: %d, %+v\n%s", code, told, stderr)
 	}
 
-	code, stdout, stderr = s.keytill("reconcile")
+	code, stdout, stderr = keytill(s, "reconcile")
 	if code != 0 || !strings.Contains(stdout, "Repaired 1h0m0s after it could be known") {
 		t.Errorf("%d\n%s%s", code, stdout, stderr)
 	}
-	if got := s.unitsOf("cs_2"); got != (units{fulfilled: 1}) {
+	if got := s.UnitsOf("cs_2"); got != (shoptest.Units{Fulfilled: 1}) {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestTheCommandRefusesToSweepBesideAnother(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, 1, 10)
-	s.goTo(s.now().Add(time.Hour))
-	_, err := s.db.Exec(t.Context(), `INSERT INTO keytill.sweep_leases (merchant_id, holder, taken_at, expires_at) VALUES ('default', 'x', $1, $2)`,
-		s.now(), s.now().Add(time.Minute))
-	s.must(err)
-	code, _, stderr := s.keytill("reconcile")
+	s := shoptest.Open(t, shoptest.Config{Keys: 10})
+	s.GoTo(s.Now().Add(time.Hour))
+	_, err := s.DB.Exec(t.Context(), `INSERT INTO keytill.sweep_leases (merchant_id, holder, taken_at, expires_at) VALUES ('default', 'x', $1, $2)`,
+		s.Now(), s.Now().Add(time.Minute))
+	s.Must(err)
+	code, _, stderr := keytill(s, "reconcile")
 	if code != 1 || !strings.Contains(stderr, "another process is sweeping this merchant") {
 		t.Errorf("%d: %s", code, stderr)
 	}
-	s.goTo(s.now().Add(time.Minute)) // it has died
-	if code, _, stderr := s.keytill("reconcile"); code != 0 {
+	s.GoTo(s.Now().Add(time.Minute)) // it has died
+	if code, _, stderr := keytill(s, "reconcile"); code != 0 {
 		t.Errorf("%d: %s", code, stderr)
 	}
 }
 
 func TestTheCommandsFlags(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, 1, 10)
+	s := shoptest.Open(t, shoptest.Config{Keys: 10})
 	for _, tt := range []struct {
 		args string
 		code int
@@ -90,7 +91,7 @@ func TestTheCommandsFlags(t *testing.T) {
 		{"reconcile --since tomorrow", 2}, {"reconcile --since -1h", 2}, {"reconcile now", 2}, {"reconcile --merchant nobody", 1},
 		{"reconcile --reconcile-grace never", 2},
 	} {
-		if code, _, stderr := s.keytill(strings.Fields(tt.args)...); code != tt.code {
+		if code, _, stderr := keytill(s, strings.Fields(tt.args)...); code != tt.code {
 			t.Errorf("keytill %s: exit %d, want %d: %s", tt.args, code, tt.code, stderr)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/keytill/keytill/integration_test/shoptest"
 	"github.com/keytill/keytill/internal/stripefake"
 )
 
@@ -13,9 +14,6 @@ const (
 	day        = 24 * time.Hour
 	unitAmount = 1000 // of one unit
 )
-
-// units counts the units of an order by state.
-type units struct{ pending, fulfilled, suspended, revoked, other int }
 
 // A sale is one payment as its buyer, bank and seller make it: what is to happen, and what has. What its units must be
 // follows from that alone; the oracle knows nothing of keytill.
@@ -40,30 +38,30 @@ type saleRefund struct {
 }
 
 // units is the oracle: what the order's units must be now.
-func (s *sale) units() units {
+func (s *sale) units() shoptest.Units {
 	switch {
 	case s.foreign || !s.begun:
-		return units{}
+		return shoptest.Units{}
 	case !s.paid:
-		return units{pending: s.quantity}
+		return shoptest.Units{Pending: s.quantity}
 	}
-	var u units
+	var u shoptest.Units
 	for _, r := range s.refunds {
 		switch r.status {
 		case "succeeded":
-			u.revoked += r.units
+			u.Revoked += r.units
 		case "pending":
-			u.suspended += r.units
+			u.Suspended += r.units
 		}
 	}
-	rest := s.quantity - u.revoked - u.suspended
+	rest := s.quantity - u.Revoked - u.Suspended
 	switch s.dispute {
 	case "needs_response", "under_review":
-		u.suspended += rest
+		u.Suspended += rest
 	case "lost":
-		u.revoked, u.suspended = s.quantity, 0
+		u.Revoked, u.Suspended = s.quantity, 0
 	default:
-		u.fulfilled = rest
+		u.Fulfilled = rest
 	}
 	return u
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/integration_test/shoptest"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/reconcile"
 )
@@ -42,7 +43,7 @@ func TestAYearOfAShop(t *testing.T) {
 }
 
 type year struct {
-	*shop
+	*shoptest.Shop
 	random  *rand.Rand
 	every   time.Duration
 	begin   time.Time
@@ -56,9 +57,9 @@ type year struct {
 }
 
 func newYear(t *testing.T, seed uint64, sales int, every time.Duration) *year {
-	y := &year{shop: openShop(t, seed, 4*sales), random: rand.New(rand.NewPCG(seed, 1)), every: every, unseen: make(map[*sale]bool)}
-	y.begin = y.now().Add(time.Hour)
-	y.faults = 0.01
+	y := &year{Shop: shoptest.Open(t, shoptest.Config{Seed: seed, Keys: 4 * sales}), random: rand.New(rand.NewPCG(seed, 1)), every: every, unseen: make(map[*sale]bool)}
+	y.begin = y.Now().Add(time.Hour)
+	y.Faults(0.01)
 	end := y.begin.Add(365 * day)
 	for _, length := range []time.Duration{time.Hour, day, 30 * day} {
 		from := y.begin.Add(time.Duration(y.random.Int64N(int64(320 * day))))
@@ -68,7 +69,7 @@ func newYear(t *testing.T, seed uint64, sales int, every time.Duration) *year {
 		s := &sale{n: n}
 		y.sales = append(y.sales, s)
 		at := y.begin.Add(time.Duration(y.random.Int64N(int64(365 * day))))
-		for _, c := range s.plan(y.random, y.stripe) {
+		for _, c := range s.plan(y.random, y.Stripe) {
 			if when := at.Add(c.after); when.Before(end) {
 				y.steps = append(y.steps, step{at: when, sale: s, change: c})
 			}
@@ -87,7 +88,7 @@ func (y *year) away(at time.Time) bool {
 
 func (y *year) live() {
 	for _, s := range y.steps {
-		y.goTo(s.at)
+		y.GoTo(s.at)
 		switch {
 		case s.sweep && y.away(s.at):
 		case s.sweep:
@@ -95,15 +96,15 @@ func (y *year) live() {
 		default:
 			y.happen(s)
 		}
-		if y.t.Failed() {
-			y.t.FailNow()
+		if y.T.Failed() {
+			y.T.FailNow()
 		}
 	}
 }
 
 // happen changes Stripe and tells keytill, or does not.
 func (y *year) happen(s step) {
-	y.must(s.change.do())
+	y.Must(s.change.do())
 	s.sale.changed = s.at
 	heard := true
 	for _, event := range s.change.tells {
@@ -111,38 +112,38 @@ func (y *year) happen(s step) {
 		if y.away(s.at) || y.random.Float64() < 0.05 {
 			y.told.lost++
 			heard = false
-			_, err := y.stripe.Happened(event[0], event[1])
-			y.must(err)
+			_, err := y.Stripe.Happened(event[0], event[1])
+			y.Must(err)
 			continue
 		}
-		y.deliver(event[0], event[1])
+		y.Deliver(event[0], event[1])
 	}
-	if !heard || y.unitsOf(s.sale.order) != s.sale.units() {
+	if !heard || y.UnitsOf(s.sale.order) != s.sale.units() {
 		y.unseen[s.sale] = true
 	}
 }
 
 // sweep sweeps, and checks that what could be known by then is repaired.
 func (y *year) sweep() {
-	y.workPending()
-	started := y.now()
-	report, err := y.sweeper.Sweep(y.t.Context(), inventory.DefaultMerchant, reconcile.Options{})
+	y.WorkPending()
+	started := y.Now()
+	report, err := y.Sweeper.Sweep(y.T.Context(), inventory.DefaultMerchant, reconcile.Options{})
 	if err != nil || !report.OK() {
-		y.t.Logf("sweep of %s: %v, %+v", started.Format(time.DateTime), err, report.Payments)
+		y.T.Logf("sweep of %s: %v, %+v", started.Format(time.DateTime), err, report.Payments)
 	}
 	y.told.sweeps++
 	y.told.repaired += report.Repaired
 	for s := range y.unseen {
-		if s.changed.After(started.Add(-grace - time.Second)) {
+		if s.changed.After(started.Add(-shoptest.Grace - time.Second)) {
 			continue
 		}
-		if got, want := y.unitsOf(s.order), s.units(); got != want {
-			y.t.Errorf("%s: %+v a sweep after it could be known (changed %s, swept %s), want %+v", s.order, got,
+		if got, want := y.UnitsOf(s.order), s.units(); got != want {
+			y.T.Errorf("%s: %+v a sweep after it could be known (changed %s, swept %s), want %+v", s.order, got,
 				s.changed.Format(time.DateTime), started.Format(time.DateTime), want)
 			continue
 		}
-		if late := started.Sub(s.changed); late > y.every+grace+time.Second && !y.wasAway(s.changed, started) {
-			y.t.Errorf("%s was repaired %s after it could be known", s.order, late)
+		if late := started.Sub(s.changed); late > y.every+shoptest.Grace+time.Second && !y.wasAway(s.changed, started) {
+			y.T.Errorf("%s was repaired %s after it could be known", s.order, late)
 		} else if !y.wasAway(s.changed, started) {
 			y.latest = max(y.latest, late)
 		}
@@ -156,29 +157,29 @@ func (y *year) wasAway(from, to time.Time) bool {
 
 // finish holds every order against the oracle, and the database against the invariants.
 func (y *year) finish() {
-	y.t.Logf("%d payments, %d events of which %d were lost, %d sweeps, %d repairs, the latest %s after it could be known; Stripe was called %d times",
-		len(y.sales), y.told.events, y.told.lost, y.told.sweeps, y.told.repaired, y.latest, y.stripe.Calls(""))
+	y.T.Logf("%d payments, %d events of which %d were lost, %d sweeps, %d repairs, the latest %s after it could be known; Stripe was called %d times",
+		len(y.sales), y.told.events, y.told.lost, y.told.sweeps, y.told.repaired, y.latest, y.Stripe.Calls(""))
 	if len(y.unseen) > 0 {
-		y.t.Errorf("%d sales were never repaired", len(y.unseen))
+		y.T.Errorf("%d sales were never repaired", len(y.unseen))
 	}
 	orders := 0
 	for _, s := range y.sales {
 		want := s.units()
-		if got := y.unitsOf(s.order); got != want {
-			y.t.Errorf("%s: %+v, want %+v", s.order, got, want)
+		if got := y.UnitsOf(s.order); got != want {
+			y.T.Errorf("%s: %+v, want %+v", s.order, got, want)
 		}
-		if want != (units{}) {
+		if want != (shoptest.Units{}) {
 			orders++
 		}
 	}
 	var kept int
-	y.must(y.db.QueryRow(y.t.Context(), `SELECT count(*) FROM keytill.orders`).Scan(&kept))
+	y.Must(y.DB.QueryRow(y.T.Context(), `SELECT count(*) FROM keytill.orders`).Scan(&kept))
 	if kept != orders {
-		y.t.Errorf("%d orders, want %d", kept, orders)
+		y.T.Errorf("%d orders, want %d", kept, orders)
 	}
-	breaches, err := fulfillment.Check(y.t.Context(), y.db, y.now(), time.Minute)
-	y.must(err)
+	breaches, err := fulfillment.Check(y.T.Context(), y.DB, y.Now(), time.Minute)
+	y.Must(err)
 	for _, b := range breaches {
-		y.t.Error(b)
+		y.T.Error(b)
 	}
 }
