@@ -33,7 +33,7 @@ type mutant struct {
 }
 
 // all are the mutants by subject.
-var all = slices.Concat(claimMutants, schemaMutants, inboxMutants)
+var all = slices.Concat(inboxMutants, transactionMutants, schemaMutants, claimMutants, shelfMutants, importMutants)
 
 // mutated is the file with the mutant's change.
 func (m mutant) mutated() (string, error) {
