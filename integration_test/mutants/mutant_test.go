@@ -33,7 +33,8 @@ type mutant struct {
 }
 
 // all are the mutants by subject.
-var all = slices.Concat(inboxMutants, transactionMutants, schemaMutants, claimMutants, shelfMutants, importMutants)
+var all = slices.Concat(inboxMutants, transactionMutants, schemaMutants, claimMutants, shelfMutants, importMutants,
+	settleMutants, entitlementMutants, waitingMutants, deliveryMutants, sweepMutants, accessMutants)
 
 // mutated is the file with the mutant's change.
 func (m mutant) mutated() (string, error) {
