@@ -38,6 +38,7 @@ type Shop struct {
 	Sweeper *reconcile.Sweeper
 	Webhook *httptest.Server
 
+	of     *Shop // beside which it was opened, and by whose clock it goes; nil for the first
 	mu     sync.Mutex
 	at     time.Time
 	random *rand.Rand // of faults
@@ -63,12 +64,29 @@ func Open(t testing.TB, cfg Config) *Shop {
 	}
 	s.Stripe = stripefake.Start(stripefake.Config{Now: s.Now, OnRequest: s.fault})
 	t.Cleanup(s.Stripe.Close)
+	var err error
+	s.Keyset, err = inventory.NewKeyset()
+	s.Must(err)
+	s.assemble()
+	s.stock(cfg.Keys)
+	return s
+}
+
+// Beside opens another keytill of the same shop, with a way of its own to the database, as a second process has.
+func (s *Shop) Beside(db *pgxpool.Pool) *Shop {
+	s.T.Helper()
+	other := &Shop{T: s.T, DB: db, Stripe: s.Stripe, Keyset: s.Keyset, of: s}
+	other.assemble()
+	return other
+}
+
+// assemble makes keytill's parts.
+func (s *Shop) assemble() {
+	s.T.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	inserter, err := jobs.NewInserter(s.DB, s.Now, logger)
 	s.Must(err)
-	client := NewClient(t, s.DB, s.Stripe.URL(), s.Stripe.APIKey())
-	s.Keyset, err = inventory.NewKeyset()
-	s.Must(err)
+	client := NewClient(s.T, s.DB, s.Stripe.URL(), s.Stripe.APIKey())
 	s.Service, err = fulfillment.New(fulfillment.Config{DB: s.DB, Stripe: client, Jobs: inserter, Keyset: s.Keyset, Now: s.Now, Logger: logger})
 	s.Must(err)
 	s.Sweeper, err = reconcile.New(reconcile.Config{DB: s.DB, Stripe: client, Settler: s.Service, Grace: Grace, Now: s.Now, Logger: logger})
@@ -80,9 +98,7 @@ func Open(t testing.TB, cfg Config) *Shop {
 	handler, err := webhooks.NewHandler(webhooks.Config{Verifier: verifier, Inbox: store})
 	s.Must(err)
 	s.Webhook = httptest.NewServer(handler)
-	t.Cleanup(s.Webhook.Close)
-	s.stock(cfg.Keys)
-	return s
+	s.T.Cleanup(s.Webhook.Close)
 }
 
 // NewClient reads the fake without a limit.
@@ -127,6 +143,9 @@ func (s *Shop) Must(err error) {
 
 // Now is the shop's clock, which moves by GoTo alone.
 func (s *Shop) Now() time.Time {
+	if s.of != nil {
+		return s.of.Now()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at
@@ -134,6 +153,10 @@ func (s *Shop) Now() time.Time {
 
 // GoTo sets the clock forward.
 func (s *Shop) GoTo(at time.Time) {
+	if s.of != nil {
+		s.of.GoTo(at)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at.After(s.at) {
