@@ -125,6 +125,9 @@ func (s *Shop) stock(keys int) {
 		return err
 	}))
 	s.Must(s.Service.Map(s.T.Context(), inventory.DefaultMerchant, "price_game", &p, 1))
+	if keys == 0 {
+		return
+	}
 	var file bytes.Buffer
 	for i := range keys {
 		fmt.Fprintf(&file, "GAME-%07d\n", i)
