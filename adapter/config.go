@@ -22,7 +22,7 @@ import (
 // Config is what a Shop needs. Pool, Keyset and Stripe are required.
 type Config struct {
 	// Pool is the database: PostgreSQL 15 or newer, migrated (see package migrations). A pooler in transaction mode may
-	// stand before it.
+	// stand before it; then the pool's DefaultQueryExecMode is CacheDescribe, unless the pooler bears prepared statements.
 	Pool   *pgxpool.Pool
 	Stripe Stripe
 	Keyset *inventory.Keyset // made by `keytill keyset new`, read by inventory.ParseKeyset

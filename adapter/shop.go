@@ -18,6 +18,7 @@ import (
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/internal/jobs"
+	"github.com/keytill/keytill/internal/pg"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/migrations"
 	"github.com/keytill/keytill/reconcile"
@@ -39,6 +40,7 @@ type Shop struct {
 	api      http.Handler     // nil without access tokens
 	console  *console.Console // nil without access tokens
 	livemode bool
+	pooled   bool // a pooler stands before the database
 }
 
 // New puts a Shop together. It checks the configuration, the schema and that the keyset is the database's, and calls
@@ -144,6 +146,9 @@ func (s *Shop) checkDatabase(ctx context.Context) error {
 	if pending {
 		return errors.New("the database's schema is older than this version: run `keytill migrate`, or migrations.Up")
 	}
+	if s.pooled, err = pg.Pooled(ctx, s.config.Pool); err != nil {
+		return fmt.Errorf("look for a pooler: %w", err)
+	}
 	return inventory.CheckKeyset(ctx, s.config.Pool, s.config.Keyset)
 }
 
@@ -221,7 +226,7 @@ func (s *Shop) Run(ctx context.Context) error {
 	s.service.AddWorkers(workers, s.senders)
 	s.addSweeps(workers)
 	runner, err := jobs.NewRunner(s.config.Pool, jobs.RunnerConfig{Workers: workers, Periodic: s.periodic(),
-		Queues: s.queues(), Middleware: s.jobMiddleware(), Now: s.config.Now, Logger: s.config.Logger})
+		Queues: s.queues(), Middleware: s.jobMiddleware(), PollOnly: s.pooled, Now: s.config.Now, Logger: s.config.Logger})
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,10 @@ type RunnerConfig struct {
 
 	Middleware []rivertype.Middleware // around each job
 
+	// PollOnly looks for jobs and for the leader's end now and then, and does not LISTEN: behind a pooler in transaction
+	// mode no notification arrives.
+	PollOnly bool
+
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -65,6 +69,7 @@ func NewRunner(pool *pgxpool.Pool, c RunnerConfig) (*river.Client[pgx.Tx], error
 		FetchPollInterval:    pollInterval,
 		JobTimeout:           jobTimeout,
 		RescueStuckJobsAfter: rescueAfter,
+		PollOnly:             c.PollOnly,
 
 		CompletedJobRetentionPeriod: keepCompleted,
 		Logger:                      quiet(c.Logger),

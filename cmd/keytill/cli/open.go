@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/internal/jobs"
+	"github.com/keytill/keytill/internal/pg"
 	"github.com/keytill/keytill/internal/pgserver"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/migrations"
@@ -68,7 +70,8 @@ func (c *command) openDatabase(ctx context.Context, logger *slog.Logger) (*datab
 // enough for the workers, which wait for Stripe most of the time and for the database the rest.
 const maxConns = 24
 
-// connect opens a pool and makes sure that somebody answers. Its errors never hold the password.
+// connect opens a pool, makes sure that somebody answers, and does without prepared statements where a pooler does. Its
+// errors never hold the password.
 func connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -77,6 +80,24 @@ func connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	if !strings.Contains(address, "pool_max_conns") {
 		config.MaxConns = maxConns
 	}
+	pool, err := openPool(ctx, config)
+	if err != nil || strings.Contains(address, "default_query_exec_mode") {
+		return pool, err
+	}
+	pooled, err := pg.Pooled(ctx, pool)
+	if err == nil && !pooled {
+		return pool, nil
+	}
+	pool.Close()
+	if err != nil {
+		return nil, fmt.Errorf("look for a pooler before the database: %w", err)
+	}
+	// Not every pooler bears prepared statements: PgBouncer does from version 1.21 on, if it is told to.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	return openPool(ctx, config)
+}
+
+func openPool(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

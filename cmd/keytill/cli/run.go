@@ -94,7 +94,7 @@ func (c *command) root() *cobra.Command {
 	})
 	c.settings.register(root.PersistentFlags(), c.Getenv)
 	root.AddCommand(c.demo(), c.serve(), c.migrate(), c.keyset(), c.merchant(), c.pool(), c.importKeys(), c.batch(), c.stock(), c.order(),
-		c.key(), c.token(), c.hooks(), c.refund(), c.reconcile(), c.findings(), c.audit(), c.doctor(), c.dashboards())
+		c.key(), c.token(), c.hooks(), c.refund(), c.reconcile(), c.findings(), c.audit(), c.doctor(), c.dashboards(), c.recipe())
 	return root
 }
 
