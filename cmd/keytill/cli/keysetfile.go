@@ -68,6 +68,10 @@ func makeKeyset(name string) (*inventory.Keyset, error) {
 	if err := os.Link(temporary, name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("write the keyset: %w", err)
 	}
+	// Before anything is encrypted with it.
+	if err := syncDir(filepath.Dir(name)); err != nil {
+		return nil, err
+	}
 	return readKeyset(name)
 }
 

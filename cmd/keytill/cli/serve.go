@@ -144,16 +144,37 @@ func routes(shop *adapter.Shop) http.Handler {
 	return router
 }
 
+// listen opens the address of everything HTTP.
+func (c *command) listen() (net.Listener, error) {
+	listener, err := net.Listen("tcp", c.settings.listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with KEYTILL_LISTEN", c.settings.listen, err)
+	}
+	return listener, nil
+}
+
+// newServer is what serves a shop to the outside.
+func (c *command) newServer(shop *adapter.Shop, logger *slog.Logger) (*http.Server, error) {
+	tokens, err := c.readTokens()
+	if err != nil {
+		return nil, err
+	}
+	return &http.Server{Handler: newFront(routes(shop), c.settings.publicURL, tokens, c.Now, logger),
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}, nil
+}
+
 // listenAndRun serves HTTP and works jobs until ctx ends or one of them fails. The listener closes first, so that no
 // request comes in that nobody ends; jobs stop at the same time.
 func (c *command) listenAndRun(ctx context.Context, shop *adapter.Shop, db *database, logger *slog.Logger) error {
-	listener, err := net.Listen("tcp", c.settings.listen)
+	listener, err := c.listen()
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w; choose another address with KEYTILL_LISTEN", c.settings.listen, err)
+		return err
 	}
-	server := &http.Server{Handler: routes(shop), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: requestTimeout,
-		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
+	server, err := c.newServer(shop, logger)
+	if err != nil {
+		return err
+	}
 	logger.InfoContext(ctx, "keytill is up", "webhook", "http://"+listener.Addr().String()+"/webhooks/stripe", "embedded_database", db.server != nil)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return shop.Run(ctx) })

@@ -5,6 +5,8 @@
 //	story   what happens: orders at once, lost webhooks, a shortage, a refund, a sweep, old events
 //	Report  what became of it, read back from the database and from those who received something
 //
+//	stay    what is open afterwards, if that is asked for: console, API, and a storefront to play with
+//
 // Nothing of it outlives Run.
 package demo
 
@@ -12,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,6 +37,11 @@ type Config struct {
 	// Progress is told how far the demo is, from one goroutine; nil is silence.
 	Progress func(Progress)
 	Logger   *slog.Logger // what keytill itself logs; nil is silence
+
+	// Stay, if set, is where the shop stays open after the story, until Run's context ends: with the console and the API, and
+	// with a storefront to buy in. Opened is told once it is open.
+	Stay   net.Listener
+	Opened func(Report)
 
 	// BeforeChecks is called when all has happened and nothing is checked yet. It is for tests, which break something
 	// here and see that the checks find it.
@@ -61,7 +69,7 @@ type Progress struct {
 }
 
 // Run plays the demo and takes everything down again, also when ctx ends early. It returns an error when the demo could
-// not be played; that a promise was broken is in the Report.
+// not be played; that a promise was broken is in the Report. A shop that stays open until ctx ends is no error.
 func Run(ctx context.Context, c Config) (Report, error) {
 	if err := c.Check(); err != nil {
 		return Report{}, err
@@ -76,10 +84,13 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	// What the story waits for ends with the stage, and says why: a database that is gone, workers that have failed.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	st := &stage{log: c.Logger, fail: cancel}
+	st := &stage{log: c.Logger, fail: cancel, every: -1}
 	defer st.close()
 	s := &story{Config: c, stage: st, ctx: ctx, began: began}
 	report, err := s.play()
+	if err == nil && c.Stay != nil {
+		return s.stay(report)
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +54,41 @@ func TestDemoEndsAsItShouldAndLeavesNothing(t *testing.T) {
 		if d.Sent == 0 || d.Sent != d.Arrived {
 			t.Errorf("%s %s: %d sent, %d arrived", d.Channel, d.Type, d.Sent, d.Arrived)
 		}
+	}
+	if leaks := goleak.Find(); leaks != nil {
+		t.Error(leaks)
+	}
+}
+
+func TestAShopThatStaysOpenEndsWithItsContextAndLeavesNothing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	opened := 0
+	report, err := demo.Run(ctx, demo.Config{Orders: 2, Keys: 2, Stay: listener, Opened: func(r demo.Report) {
+		opened++
+		if r.Open == nil || !strings.Contains(printed(r), r.Open.Token) {
+			t.Errorf("it is not said how to get in:\n%s", printed(r))
+			return
+		}
+		resp, err := http.Get(r.Open.Metrics)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp.Body.Close()
+		http.DefaultClient.CloseIdleConnections()
+		stop()
+	}})
+	if err != nil || !report.OK || opened != 1 {
+		t.Errorf("opened %d times, %+v, %v", opened, report.Checks, err)
+	}
+	if conn, err := net.Dial("tcp", listener.Addr().String()); err == nil {
+		conn.Close()
+		t.Error("it is still open")
 	}
 	if leaks := goleak.Find(); leaks != nil {
 		t.Error(leaks)

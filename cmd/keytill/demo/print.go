@@ -75,6 +75,23 @@ func (p *Printer) Report(r Report) {
 	p.sample(r.Sample)
 	p.speed(r)
 	p.checks(r)
+	p.open(r.Open)
+}
+
+// open says where the shop stays open.
+func (p *Printer) open(o *Open) {
+	if o == nil {
+		return
+	}
+	p.section("Open until Ctrl-C", "three days later, as the story went")
+	for _, row := range [][2]string{
+		{"console", o.Console}, {"token", o.Token}, {"shop", o.Shop + "  to buy, refund, and read the mails"},
+		{"API", o.API + "  with the same token"}, {"metrics", o.Metrics}, {"Stripe", o.Stripe + "  a fake; its key is " + o.StripeKey},
+	} {
+		address, note, _ := strings.Cut(row[1], "  ")
+		fmt.Fprintln(p.W, strings.TrimRight(fmt.Sprintf("  %-9s %s  %s", row[0], p.bold(address), p.dim(note)), " "))
+	}
+	fmt.Fprintln(p.W)
 }
 
 func (p *Printer) section(title, aside string) {
@@ -181,9 +198,12 @@ func (p *Printer) checks(r Report) {
 			fmt.Fprintf(p.W, "      %s\n", p.red(problem))
 		}
 	}
-	if r.OK {
+	switch {
+	case r.OK && r.Open != nil:
+		fmt.Fprintf(p.W, "\n  %s\n", p.bold("Every promise held."))
+	case r.OK:
 		fmt.Fprintf(p.W, "\n  %s\n\n", p.bold("Every promise held. Nothing is left running."))
-	} else {
+	default:
 		fmt.Fprintf(p.W, "\n  %s\n\n", p.red("A promise was broken. That is a bug in keytill."))
 	}
 }

@@ -28,6 +28,18 @@ type Report struct {
 	Checks     []Check      `json:"checks"`
 	OK         bool         `json:"ok"`
 	TookMS     int64        `json:"took_ms"`
+	Open       *Open        `json:"open,omitempty"` // nil where nothing stays open
+}
+
+// Open is where the shop stays open, and how to get in.
+type Open struct {
+	Shop      string `json:"shop"`
+	Console   string `json:"console"`
+	Token     string `json:"token"` // of the console and the API
+	API       string `json:"api"`
+	Metrics   string `json:"metrics"`
+	Stripe    string `json:"stripe"`
+	StripeKey string `json:"stripe_key"`
 }
 
 // Asked is what the demo was told to do.

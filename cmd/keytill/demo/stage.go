@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keytill/keytill/adapter"
+	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/internal/hooktest"
 	"github.com/keytill/keytill/internal/pgserver"
 	"github.com/keytill/keytill/internal/smtptest"
@@ -32,6 +33,10 @@ type stage struct {
 	hooks  *hooktest.Server
 	keyset *inventory.Keyset
 	shop   *adapter.Shop
+
+	tokens *access.Tokens // of API and console; both are closed unless set
+	public string         // where the shop stays open, if it does
+	every  time.Duration  // between sweeps; negative: the story says when
 
 	postgres string // version
 	webhook  string // where Stripe posts to
@@ -107,8 +112,7 @@ func (st *stage) openShop(ctx context.Context) (err error) {
 		Now:    st.clock.Now,
 		Logger: st.log,
 
-		Reconcile: adapter.Reconcile{Every: -1}, // the story says when
-
+		Reconcile: adapter.Reconcile{Every: st.every}, Tokens: st.tokens, PublicURL: st.public,
 	})
 	if err != nil {
 		return err
