@@ -18,7 +18,7 @@ var claimMutants = []mutant{
 		old:  "       FOR UPDATE %s\n), ordered",
 		new:  "       /* %s */\n), ordered",
 		dir:  "inventory",
-		test: "TestFiftyClaimersEmptyAPoolOfFifty",
+		test: "TestLockedKeysAreContendedNotSoldOut",
 	},
 	{
 		name: "claim-second-look",

@@ -139,7 +139,8 @@ func (l *lab) run(t *testing.T, overlay, dir, pattern string) (fate, []byte) {
 		env = append(env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}
 	binary := filepath.Join(t.TempDir(), "tests")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", binary, "./"+dir)
+	// Linking is most of the time, and nobody will debug a mutant.
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./"+dir)
 	build.Dir, build.Env = root, env
 	if out, err := build.CombinedOutput(); err != nil {
 		return noCompile, out

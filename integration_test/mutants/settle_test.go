@@ -389,7 +389,7 @@ var entitlementMutants = []mutant{
 		why:  "two orders of the same two pools could wait for each other",
 		file: "fulfillment/plan.go",
 		old:  "for _, id := range slices.Sorted(maps.Keys(wanted)) {",
-		new:  "for id := range wanted {",
+		new:  "for _, id := range slices.Collect(maps.Keys(wanted)) {",
 		dir:  "fulfillment",
 		test: "TestPlanClaimsInOrderOfThePools",
 	},

@@ -28,7 +28,7 @@ func (c *command) serve() *cobra.Command {
 		Long: "Runs the daemon until it is told to stop (SIGTERM, Ctrl-C): Stripe posts to /webhooks/stripe, /healthz and\n" +
 			"/readyz say how it is, /metrics tells Prometheus, and with access tokens /v1 is the API. Open requests and running\n" +
 			"jobs end first, within ten seconds.",
-		Example: "  KEYTILL_STRIPE_API_KEY=sk_test_… KEYTILL_STRIPE_WEBHOOK_SECRETS=whsec_… keytill serve",
+		Example: "  keytill serve\n  keytill serve --listen 0.0.0.0:8080 --no-migrate",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.runServe(cmd.Context(), !noMigrate)
