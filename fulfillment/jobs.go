@@ -32,6 +32,21 @@ func (SettleJob) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: QueueSettle, MaxAttempts: settleAttempts}
 }
 
+// SpreadJob gives each of some events its own SettleJob. Events that came together are recorded with one such job, since
+// Stripe waits for that, and for nothing that happens later.
+type SpreadJob struct {
+	Merchant string   `json:"merchant_id"`
+	Events   []string `json:"event_ids"`
+}
+
+// Kind names the job in the queue's tables.
+func (SpreadJob) Kind() string { return "spread" }
+
+// InsertOpts sets the queue.
+func (SpreadJob) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: QueueSettle, MaxAttempts: settleAttempts}
+}
+
 // ServeJob serves the units that wait for a pool's stock.
 type ServeJob struct {
 	Merchant string `json:"merchant_id"`

@@ -26,6 +26,9 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		}
 		return err
 	}})
+	river.AddWorker(workers, &worker[SpreadJob]{service: s, work: func(ctx context.Context, job SpreadJob) error {
+		return s.spread(ctx, job.Merchant, job.Events)
+	}})
 	river.AddWorker(workers, &worker[ServeJob]{service: s, work: func(ctx context.Context, job ServeJob) error {
 		_, err := s.ServeWaiting(ctx, job.Merchant, job.Pool)
 		return err

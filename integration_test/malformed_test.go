@@ -63,7 +63,7 @@ func (w *town) comesToRest() {
 	w.t.Helper()
 	left, err := w.lines(w.ctx, `
 SELECT format('job %s %s is %s', kind, args, state) FROM keytill.river_job
- WHERE kind = 'settle' AND state NOT IN ('completed')
+ WHERE kind IN ('settle', 'spread') AND state NOT IN ('completed')
 UNION ALL
 SELECT format('event %s is pending', event_id) FROM keytill.events WHERE state = 'pending'`)
 	w.must(err)

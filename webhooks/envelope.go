@@ -39,10 +39,10 @@ type Event struct {
 // three days and would be refused each time. A kept string that the database could not hold is an error all the same.
 // Keys match exactly; of duplicate keys the last one counts. The error is an [ErrUnreadable].
 func Decode(body []byte) (Event, error) {
-	envelope, err := members(body)
-	if err != nil {
+	if err := check(body); err != nil {
 		return Event{}, unreadable("the body is not JSON: %v", err)
 	}
+	envelope := members(body, "id", "type", "account", "api_version", "livemode", "created", "data", "related_object", "context")
 	if envelope == nil {
 		return Event{}, unreadable("the body is not a JSON object")
 	}
@@ -67,10 +67,10 @@ func Decode(body []byte) (Event, error) {
 		return Event{}, unreadable("type is missing or no string")
 	}
 
-	data := hint(envelope["data"])
-	if object := hint(data["object"]); object != nil {
+	data := members(envelope["data"], "object")
+	if object := members(data["object"], "id", "object", "payment_intent", "charge"); object != nil {
 		r.object(&ev, object)
-	} else if related := hint(envelope["related_object"]); related != nil {
+	} else if related := members(envelope["related_object"], "id", "type"); related != nil {
 		r.related(&ev, envelope, related)
 	}
 	if r.err != nil {
@@ -90,7 +90,7 @@ func (r *reader) object(ev *Event, object map[string]json.RawMessage) {
 		// The endpoint's settings decide nothing here: the same field holds an id, or the whole object, or null.
 		ev.Payment = r.text(object, key)
 		if ev.Payment == "" {
-			ev.Payment = r.text(hint(object[key]), "id")
+			ev.Payment = r.text(members(object[key], "id"), "id")
 		}
 		if ev.Payment != "" {
 			return
@@ -129,8 +129,8 @@ func (r *reader) text(object map[string]json.RawMessage, key string) string {
 	if len(raw) == 0 || raw[0] != '"' {
 		return ""
 	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
+	s, err := unquote(raw)
+	if err != nil {
 		r.fail(key, err)
 		return ""
 	}
@@ -157,27 +157,6 @@ func (r *reader) fail(key string, err error) {
 
 func unreadable(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnreadable, fmt.Sprintf(format, args...))
-}
-
-// members splits a JSON object into its members; nil for any other JSON value. It works a level at a time, on raw
-// messages, and encoding/json gives up at a depth of 10,000, so no body makes it recurse far.
-func members(raw []byte) (map[string]json.RawMessage, error) {
-	var m map[string]json.RawMessage
-	err := json.Unmarshal(raw, &m)
-	var wrongType *json.UnmarshalTypeError
-	if errors.As(err, &wrongType) {
-		return nil, nil
-	}
-	return m, err
-}
-
-// hint is members for a part of a body that was already found to be JSON.
-func hint(raw json.RawMessage) map[string]json.RawMessage {
-	if len(raw) == 0 || raw[0] != '{' {
-		return nil
-	}
-	m, _ := members(raw) // cannot fail: the whole was read
-	return m
 }
 
 // created reads Unix seconds or, in a thin event, RFC 3339; the zero time for anything else, and for years that no

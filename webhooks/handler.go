@@ -1,12 +1,15 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Inbox keeps events. Record returns nil once the event is durable, also for one that was recorded before; an error makes
@@ -28,6 +31,7 @@ const (
 
 const (
 	defaultMaxBody = 1 << 20
+	usualBody      = 16 << 10
 	readTimeout    = 10 * time.Second
 	recordTimeout  = 10 * time.Second
 	retryAfter     = "30" // seconds
@@ -47,7 +51,18 @@ type Config struct {
 	OnOutcome func(outcome string)
 }
 
-type handler struct{ Config }
+type handler struct {
+	Config
+	refusals *rate.Limiter // those that are answered at once
+}
+
+// Bodies that are not authentic. Stripe sends none, and who sets an endpoint up a few, which are told at once. A flood of
+// them waits for its answers, so that it cannot ask as fast as it likes and take the machine from those who are let in.
+const (
+	refusalsASecond = 20
+	refusalsAtOnce  = 100
+	refusalWaits    = 250 * time.Millisecond
+)
 
 // NewHandler makes the endpoint that Stripe posts to. It answers:
 //
@@ -78,7 +93,7 @@ func NewHandler(c Config) (http.Handler, error) {
 	if c.OnOutcome == nil {
 		c.OnOutcome = func(string) {}
 	}
-	return &handler{c}, nil
+	return &handler{Config: c, refusals: rate.NewLimiter(refusalsASecond, refusalsAtOnce)}, nil
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +130,11 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request) answer {
 		return answer{http.StatusBadRequest, "the body did not come in whole", OutcomeCutOff, nil}
 	}
 	if err := h.authentic(r, body); err != nil {
-		h.Logger.WarnContext(r.Context(), "webhook refused: not authentic", "error", err)
+		if h.refusals.Allow() {
+			h.Logger.WarnContext(r.Context(), "webhook refused: not authentic", "error", err)
+		} else {
+			wait(r.Context(), refusalWaits)
+		}
 		return answer{http.StatusBadRequest, reason(err), OutcomeNotAuthentic, nil}
 	}
 	ev, err := Decode(body)
@@ -135,6 +154,15 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request) answer {
 	return answer{http.StatusOK, "ok", OutcomeRecorded, nil}
 }
 
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done(): // the sender has hung up
+	}
+}
+
 // read reads the whole body. The deadline is for a sender that stops half way. It is lifted only when all is read: until
 // then the server may still want to read the rest, and after that it reads on in the background to notice a hang-up.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -143,11 +171,13 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > h.MaxBody {
 		return nil, &http.MaxBytesError{Limit: h.MaxBody}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.MaxBody))
+	// Room for the usual event at once; who says that a large one comes must send it before it gets more.
+	body := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(r.ContentLength, 0), usualBody)))
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.MaxBody))
 	if err == nil && bounded {
 		err = rc.SetReadDeadline(time.Time{})
 	}
-	return body, err
+	return body.Bytes(), err
 }
 
 // authentic wants exactly one signature header. Stripe sends one, with several signatures in it if need be; two are the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -217,11 +218,11 @@ func (s *Store) insert(ctx context.Context, tx pgx.Tx, rows []row) error {
 	if err != nil {
 		return fmt.Errorf("insert the events: %w", err)
 	}
-	var jobs []river.InsertManyParams
+	pending := make(map[string][]string)
 	var merchant, id, state string
 	_, err = pgx.ForEachRow(inserted, []any{&merchant, &id, &state}, func() error {
 		if state == "pending" {
-			jobs = append(jobs, river.InsertManyParams{Args: fulfillment.SettleJob{Merchant: merchant, Event: id}})
+			pending[merchant] = append(pending[merchant], id)
 		}
 		return nil
 	})
@@ -237,13 +238,26 @@ func (s *Store) insert(ctx context.Context, tx pgx.Tx, rows []row) error {
 			return err
 		}
 	}
-	if len(jobs) == 0 {
+	if len(pending) == 0 {
 		return nil
+	}
+	jobs := make([]river.InsertManyParams, 0, len(pending))
+	for _, merchant := range slices.Sorted(maps.Keys(pending)) {
+		jobs = append(jobs, river.InsertManyParams{Args: jobFor(merchant, pending[merchant])})
 	}
 	if _, err := s.Jobs.InsertManyTx(ctx, tx, jobs); err != nil {
 		return fmt.Errorf("insert the jobs: %w", err)
 	}
 	return nil
+}
+
+// jobFor is the job that settles a merchant's events: one row for any number of them. A job costs as much as the event
+// itself, and the one that gives them theirs is worked when Stripe has its answer.
+func jobFor(merchant string, events []string) river.JobArgs {
+	if len(events) == 1 {
+		return fulfillment.SettleJob{Merchant: merchant, Event: events[0]}
+	}
+	return fulfillment.SpreadJob{Merchant: merchant, Events: events}
 }
 
 // columns are events as insertEvents takes them.
