@@ -46,7 +46,7 @@ func (s SoldOut) Rate() float64 {
 const (
 	// Index: fulfilments_waiting.
 	readWaiting = `
-SELECT pool_id, count(*), coalesce(min(paid_at), '-infinity')
+SELECT pool_id, count(*), coalesce(min(paid_at), 'epoch')
   FROM keytill.fulfilments
  WHERE merchant_id = $1 AND state = 'waiting'
  GROUP BY pool_id`

@@ -3,6 +3,7 @@ package fulfillment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,7 +11,8 @@ import (
 	"github.com/keytill/keytill/inventory"
 )
 
-// A History is what happened to an order. Each list is oldest first, and none of them holds a key.
+// A History is what happened to an order. Each list is oldest first, and none of them holds a key. Of a list with more than
+// maxHistory entries it has the newest ones.
 type History struct {
 	Events     []PastEvent    `json:"events"`
 	Movements  []PastMovement `json:"movements"`
@@ -96,7 +98,7 @@ SELECT e.event_id, e.type, e.state, e.received_at, e.done_at, e.note, e.swept
                       WHERE o.merchant_id = $1 AND o.order_id = $2
                      UNION ALL SELECT refund_id FROM keytill.refunds WHERE merchant_id = $1 AND order_id = $2
                      UNION ALL SELECT dispute_id FROM keytill.disputes WHERE merchant_id = $1 AND order_id = $2)
- ORDER BY e.ticket LIMIT $3`
+ ORDER BY e.ticket DESC LIMIT $3`
 
 	// Keys that the order has or had: a key's row keeps the unit that it was sold for. Index: keys_live_unit,
 	// keys_revoked_unit, movements_key.
@@ -107,41 +109,82 @@ SELECT m.key_id, m.from_state, m.to_state, coalesce(m.line_id, ''), coalesce(m.u
         SELECT key_id FROM keytill.keys WHERE merchant_id = $1 AND order_id = $2 AND state = 'revoked') AS k
   JOIN keytill.movements m ON m.merchant_id = $1 AND m.key_id = k.key_id
  WHERE m.order_id = $2
- ORDER BY m.movement_id LIMIT $3`
+ ORDER BY m.movement_id DESC LIMIT $3`
+
+	// The same of some units. Index: keys_live_unit, keys_revoked_unit, movements_key.
+	readPartMovements = `
+SELECT m.key_id, m.from_state, m.to_state, coalesce(m.line_id, ''), coalesce(m.unit, 0), m.reason, m.actor, coalesce(m.event_id, ''), m.at
+  FROM (SELECT k.key_id
+          FROM unnest($3::text[], $4::int[], $5::int[]) AS part (line_id, first, last)
+         CROSS JOIN LATERAL (
+               (SELECT key_id FROM keytill.keys
+                 WHERE merchant_id = $1 AND order_id = $2 AND line_id = part.line_id AND unit BETWEEN part.first AND part.last
+                   AND state IN ('allocated', 'suspended'))
+               UNION ALL
+               (SELECT key_id FROM keytill.keys
+                 WHERE merchant_id = $1 AND order_id = $2 AND line_id = part.line_id AND unit BETWEEN part.first AND part.last
+                   AND state = 'revoked')) AS k) AS k
+ CROSS JOIN LATERAL (
+       SELECT key_id, from_state, to_state, line_id, unit, reason, actor, event_id, at, movement_id, order_id
+         FROM keytill.movements
+        WHERE merchant_id = $1 AND key_id = k.key_id AND order_id = $2
+        ORDER BY movement_id DESC LIMIT $6) AS m
+ ORDER BY m.movement_id DESC
+ LIMIT $6`
 
 	// Index: deliveries_order.
 	readOrderDeliveries = `
 SELECT delivery_id, channel, type, recipient, state, attempts, answer, last_error, send_after, created_at, done_at
-  FROM keytill.deliveries WHERE merchant_id = $1 AND order_id = $2 ORDER BY delivery_id LIMIT $3`
+  FROM keytill.deliveries WHERE merchant_id = $1 AND order_id = $2 ORDER BY delivery_id DESC LIMIT $3`
 
 	// Index: refunds_order.
 	readOrderRefunds = `
 SELECT refund_id, amount, status, coalesce(attribution, ''), created_at
-  FROM keytill.refunds WHERE merchant_id = $1 AND order_id = $2 ORDER BY created_at, refund_id LIMIT $3`
+  FROM keytill.refunds WHERE merchant_id = $1 AND order_id = $2 ORDER BY created_at DESC, refund_id DESC LIMIT $3`
 
 	// Index: disputes_order.
 	readOrderDisputes = `
 SELECT dispute_id, amount, status, created_at
-  FROM keytill.disputes WHERE merchant_id = $1 AND order_id = $2 ORDER BY created_at, dispute_id LIMIT $3`
+  FROM keytill.disputes WHERE merchant_id = $1 AND order_id = $2 ORDER BY created_at DESC, dispute_id DESC LIMIT $3`
 
 	// Index: audit_order.
 	readOrderActs = `
 SELECT audit_id, at, actor, action, coalesce(order_id, ''), subject, reason
-  FROM keytill.audit WHERE merchant_id = $1 AND order_id = $2 ORDER BY audit_id LIMIT $3`
+  FROM keytill.audit WHERE merchant_id = $1 AND order_id = $2 ORDER BY audit_id DESC LIMIT $3`
 
 	// Index: findings_of_order.
 	readOrderFindings = `
 SELECT finding_id, kind, subject, coalesce(order_id, ''), detail, opened_at, closed_at
-  FROM keytill.findings WHERE merchant_id = $1 AND order_id = $2 ORDER BY finding_id LIMIT $3`
+  FROM keytill.findings WHERE merchant_id = $1 AND order_id = $2 ORDER BY finding_id DESC LIMIT $3`
 )
 
 // LoadHistory reads what happened to an order, in one round trip.
 func LoadHistory(ctx context.Context, db Reader, merchant, order string) (History, error) {
+	return loadHistory(ctx, db, merchant, order, func(batch *pgx.Batch, h *History) {
+		queueRows(batch, &h.Movements, pgx.RowToStructByPos[PastMovement], readOrderMovements, merchant, order)
+	})
+}
+
+// LoadHistoryOf reads what happened to an order, and to the keys of the units of a part of it.
+func LoadHistoryOf(ctx context.Context, db Reader, merchant string, p OrderPart) (History, error) {
+	lines, first, last := make([]string, len(p.ranges)), make([]int32, len(p.ranges)), make([]int32, len(p.ranges))
+	for i, r := range p.ranges {
+		lines[i], first[i], last[i] = r.line, int32(r.from), int32(r.to)
+	}
+	return loadHistory(ctx, db, merchant, p.ID, func(batch *pgx.Batch, h *History) {
+		batch.Queue(readPartMovements, merchant, p.ID, lines, first, last, maxHistory).Query(func(rows pgx.Rows) (err error) {
+			h.Movements, err = pgx.AppendRows(h.Movements, rows, pgx.RowToStructByPos[PastMovement])
+			return err
+		})
+	})
+}
+
+func loadHistory(ctx context.Context, db Reader, merchant, order string, queueMovements func(*pgx.Batch, *History)) (History, error) {
 	h := History{Events: []PastEvent{}, Movements: []PastMovement{}, Deliveries: []PastDelivery{}, Refunds: []PastRefund{},
 		Disputes: []PastDispute{}, Acts: []Recorded{}, Findings: []PastFinding{}}
 	batch := &pgx.Batch{}
+	queueMovements(batch, &h)
 	queueRows(batch, &h.Events, pgx.RowToStructByPos[PastEvent], readOrderEvents, merchant, order)
-	queueRows(batch, &h.Movements, pgx.RowToStructByPos[PastMovement], readOrderMovements, merchant, order)
 	queueRows(batch, &h.Deliveries, pgx.RowToStructByPos[PastDelivery], readOrderDeliveries, merchant, order)
 	queueRows(batch, &h.Refunds, pgx.RowToStructByPos[PastRefund], readOrderRefunds, merchant, order)
 	queueRows(batch, &h.Disputes, pgx.RowToStructByPos[PastDispute], readOrderDisputes, merchant, order)
@@ -153,6 +196,14 @@ func LoadHistory(ctx context.Context, db Reader, merchant, order string) (Histor
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return History{}, fmt.Errorf("read the history of order %s: %w", order, err)
 	}
+	// They are read newest first, so that it is the oldest which a bound leaves out.
+	slices.Reverse(h.Movements)
+	slices.Reverse(h.Events)
+	slices.Reverse(h.Deliveries)
+	slices.Reverse(h.Refunds)
+	slices.Reverse(h.Disputes)
+	slices.Reverse(h.Acts)
+	slices.Reverse(h.Findings)
 	return h, nil
 }
 

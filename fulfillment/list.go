@@ -19,16 +19,17 @@ type Reader interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// An OrderPlace is where a page of orders ended.
+// An OrderPlace is where a page of orders ended: the order's id, and when it was placed or, in a list of those that wait,
+// paid.
 type OrderPlace struct {
-	PlacedAt time.Time
-	ID       string
+	At time.Time
+	ID string
 }
 
 // An OrderFilter says which orders to list. What is empty does not matter.
 type OrderFilter struct {
 	Payment PaymentState
-	Waiting bool   // with units that wait for stock
+	Waiting bool   // with units that wait for stock, whoever has waited longest first, whatever their payment
 	Query   string // anything a buyer may hold: an id of the payment, or the e-mail address
 }
 
@@ -36,34 +37,41 @@ const (
 	// Newest first, from a place on, which is infinity for the first page: with "or there is none" a generic plan would read
 	// everything before the place. Index: orders_placed.
 	listOrders = `
-SELECT order_id FROM keytill.orders
+SELECT placed_at, order_id FROM keytill.orders
  WHERE merchant_id = $1 AND $2 = '' AND (placed_at, order_id) < ($3::timestamptz, $4)
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
 
 	// Index: orders_payment_placed.
 	listOrdersOf = `
-SELECT order_id FROM keytill.orders
+SELECT placed_at, order_id FROM keytill.orders
  WHERE merchant_id = $1 AND payment = $2 AND (placed_at, order_id) < ($3::timestamptz, $4)
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
 
-	// What waits comes first and then each order of it, however the planner counts: else it goes through all that there are.
-	// Index: fulfilments_waiting, orders_pkey.
+	// Each step goes to the next order, over all of the one before: an order of a thousand waiting units is one step.
+	// Index: fulfilments_waiting_orders.
 	listWaitingOrders = `
-WITH waiting AS MATERIALIZED (
-    SELECT DISTINCT order_id FROM keytill.fulfilments WHERE merchant_id = $1 AND state = 'waiting'
+WITH RECURSIVE waiting (at, order_id, n) AS (
+    (SELECT coalesce(paid_at, 'epoch'), order_id, 1 FROM keytill.fulfilments
+      WHERE merchant_id = $1 AND state = 'waiting' AND (coalesce(paid_at, 'epoch'), order_id) > ($2::timestamptz, $3)
+      ORDER BY coalesce(paid_at, 'epoch'), order_id
+      LIMIT 1)
+    UNION ALL
+    SELECT f.at, f.order_id, w.n + 1
+      FROM waiting w
+     CROSS JOIN LATERAL (
+           SELECT coalesce(paid_at, 'epoch') AS at, order_id FROM keytill.fulfilments
+            WHERE merchant_id = $1 AND state = 'waiting' AND (coalesce(paid_at, 'epoch'), order_id) > (w.at, w.order_id)
+            ORDER BY coalesce(paid_at, 'epoch'), order_id
+            LIMIT 1) AS f
+     WHERE w.n < $4
 )
-SELECT w.order_id
-  FROM waiting w
- CROSS JOIN LATERAL (SELECT placed_at, payment FROM keytill.orders WHERE merchant_id = $1 AND order_id = w.order_id LIMIT 1) AS o
- WHERE ($2 = '' OR o.payment = $2) AND (o.placed_at, w.order_id) < ($3::timestamptz, $4)
- ORDER BY o.placed_at DESC, w.order_id DESC
- LIMIT $5`
+SELECT at, order_id FROM waiting ORDER BY at, order_id LIMIT $4`
 
-	// Index: as findOrders.
+	// An address may have bought for years; an id means few. Index: as findOrders.
 	searchOrders = `
-SELECT order_id FROM (
+SELECT placed_at, order_id FROM (
     SELECT order_id, placed_at, payment FROM keytill.orders WHERE merchant_id = $1 AND order_id = $6
     UNION SELECT order_id, placed_at, payment FROM keytill.orders WHERE merchant_id = $1 AND payment_intent = $6
     UNION SELECT order_id, placed_at, payment FROM keytill.orders WHERE merchant_id = $1 AND charge = $6
@@ -71,27 +79,50 @@ SELECT order_id FROM (
            WHERE r.merchant_id = $1 AND r.refund_id = $6
     UNION SELECT o.order_id, o.placed_at, o.payment FROM keytill.disputes d JOIN keytill.orders o USING (merchant_id, order_id)
            WHERE d.merchant_id = $1 AND d.dispute_id = $6
-    UNION SELECT order_id, placed_at, payment FROM keytill.orders
-           WHERE merchant_id = $1 AND email <> '' AND lower(email) = lower($6)
+    UNION (SELECT order_id, placed_at, payment FROM keytill.orders
+            WHERE merchant_id = $1 AND email <> '' AND lower(email) = lower($6)
+              AND ($2 = '' OR payment = $2) AND (placed_at, order_id) < ($3::timestamptz, $4)
+            ORDER BY placed_at DESC, order_id DESC LIMIT $5)
 ) AS found
  WHERE ($2 = '' OR payment = $2) AND (placed_at, order_id) < ($3::timestamptz, $4)
  ORDER BY placed_at DESC, order_id DESC
  LIMIT $5`
 )
 
-// ListOrders lists a page of orders, newest first, from where the last page ended (nil: the beginning).
+// ListOrders lists a page of orders, newest first, from where the last page ended (nil: the beginning). Those that wait are
+// listed the longest waiting first.
 func ListOrders(ctx context.Context, db Reader, merchant string, f OrderFilter, after *OrderPlace, most int) ([]Order, error) {
+	places, err := listPlaces(ctx, db, merchant, f, after, most)
+	if err != nil {
+		return nil, err
+	}
+	ids, at := make([]string, len(places)), make(map[string]time.Time, len(places))
+	for i, p := range places {
+		ids[i], at[p.ID] = p.ID, p.At
+	}
+	orders, err := LoadOrders(ctx, db, merchant, ids)
+	for i := range orders {
+		orders[i].ListedAt = at[orders[i].ID]
+	}
+	return orders, err
+}
+
+// listPlaces lists which orders a page has.
+func listPlaces(ctx context.Context, db Reader, merchant string, f OrderFilter, after *OrderPlace, most int) ([]OrderPlace, error) {
 	at := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	if f.Waiting {
+		at.InfinityModifier = pgtype.NegativeInfinity
+	}
 	order := ""
 	if after != nil {
-		at, order = pgtype.Timestamptz{Time: after.PlacedAt, Valid: true}, after.ID
+		at, order = pgtype.Timestamptz{Time: after.At, Valid: true}, after.ID
 	}
 	query, args := listOrders, []any{merchant, f.Payment, at, order, most}
 	switch {
 	case f.Query != "":
 		query, args = searchOrders, append(args, strings.TrimSpace(f.Query))
 	case f.Waiting:
-		query = listWaitingOrders
+		query, args = listWaitingOrders, []any{merchant, at, order, most}
 	case f.Payment != "":
 		query = listOrdersOf
 	}
@@ -99,11 +130,11 @@ func ListOrders(ctx context.Context, db Reader, merchant string, f OrderFilter, 
 	if err != nil {
 		return nil, fmt.Errorf("list orders: %w", err)
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	places, err := pgx.CollectRows(rows, pgx.RowToStructByPos[OrderPlace])
 	if err != nil {
 		return nil, fmt.Errorf("list orders: %w", err)
 	}
-	return LoadOrders(ctx, db, merchant, ids)
+	return places, nil
 }
 
 // LoadOrders reads orders in one round trip. Those that there are not are left out.

@@ -33,6 +33,7 @@ type Order struct {
 	SettledAt         time.Time    `json:"settled_at"`
 	Lines             []OrderLine  `json:"lines"`
 	LinkSerial        int          `json:"-"` // the number that links to the buyer's page carry
+	ListedAt          time.Time    `json:"-"` // its place in the list that it was read for (see OrderPlace)
 }
 
 // An OrderLine is a line of an order with its units.
@@ -224,11 +225,24 @@ func FindOrders(ctx context.Context, db pg.Querier, merchant, query string) ([]O
 	if err != nil {
 		return nil, fmt.Errorf("look for orders: %w", err)
 	}
-	return loadFound(ctx, db, merchant, rows)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for orders: %w", err)
+	}
+	return loadFound(ctx, db, merchant, ids)
 }
 
 // FindOrdersByKey finds the orders that have or had a key, by its text.
 func (s *Service) FindOrdersByKey(ctx context.Context, merchant, text string) ([]Order, error) {
+	ids, err := s.OrderIDsByKey(ctx, merchant, text)
+	if err != nil {
+		return nil, err
+	}
+	return loadFound(ctx, s.db, merchant, ids)
+}
+
+// OrderIDsByKey is FindOrdersByKey without what the orders hold; nothing found is no error.
+func (s *Service) OrderIDsByKey(ctx context.Context, merchant, text string) ([]string, error) {
 	fingerprints, err := s.keyset.Fingerprints([]byte(strings.Trim(text, " ")))
 	if err != nil {
 		return nil, err
@@ -245,22 +259,24 @@ func (s *Service) FindOrdersByKey(ctx context.Context, merchant, text string) ([
 	if err != nil {
 		return nil, fmt.Errorf("look for orders by key: %w", err)
 	}
-	return loadFound(ctx, s.db, merchant, rows)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for orders by key: %w", err)
+	}
+	return found, nil
 }
 
-func loadFound(ctx context.Context, db pg.Querier, merchant string, rows pgx.Rows) ([]Order, error) {
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look for orders: %w", err)
-	}
+func loadFound(ctx context.Context, db pg.Querier, merchant string, ids []string) ([]Order, error) {
 	if len(ids) == 0 {
 		return nil, ErrNoOrder
 	}
 	orders := make([]Order, len(ids))
 	for i, id := range ids {
-		if orders[i], err = LoadOrder(ctx, db, merchant, id); err != nil {
+		order, err := LoadOrder(ctx, db, merchant, id)
+		if err != nil {
 			return nil, err
 		}
+		orders[i] = order
 	}
 	return orders, nil
 }

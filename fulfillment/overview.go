@@ -17,6 +17,9 @@ type PoolOverview struct {
 	Waiting      int64      `json:"waiting"` // paid units without a key
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 
+	// CountedAt is set where more waits, or is held, than is counted at once: those numbers are of this time.
+	CountedAt *time.Time `json:"counted_at,omitempty"`
+
 	SoldPerDay  float64  `json:"sold_per_day"`            // keys, over the last seven days
 	DaysOfCover *float64 `json:"days_of_cover,omitempty"` // how long what is available lasts at that; none where nothing is sold
 
@@ -39,54 +42,146 @@ const (
 	attemptsOver = 24 * time.Hour
 )
 
-// Index: movements_at, which bounds what is read to the days that are asked for.
-const readSold = `
-SELECT pool_id, count(*)
-  FROM keytill.movements
- WHERE merchant_id = $1 AND at > $2 AND to_state = 'allocated' AND from_state IN ('available', 'reserved')
- GROUP BY pool_id`
+// countedAtOnce is how many waiting units, and how many reservations, of a pool are counted while somebody waits.
+const countedAtOnce = 100
 
-// SoldByPool counts the keys that were sold since a time, from the ledger.
-func SoldByPool(ctx context.Context, db pg.Querier, merchant string, since time.Time) (map[int64]int64, error) {
-	return byPool(ctx, db, "count what was sold", func(n *int64) []any { return []any{n} }, readSold, merchant, since)
+const (
+	// Index: pool_figures_pkey, movements_pkey, reservation_attempts_tail.
+	readFigures = `
+SELECT p.pool_id, coalesce(f.sold, 0) + s.sold, coalesce(f.tried, 0) + t.tried, coalesce(f.sold_out, 0) + t.sold_out,
+       f.counted_at, coalesce(f.waiting, 0), f.waiting_since, coalesce(f.held, '{0,0,0,0}')
+  FROM unnest($2::bigint[]) AS p (pool_id)
+  LEFT JOIN keytill.pool_figures f ON f.merchant_id = $1 AND f.pool_id = p.pool_id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS sold
+         FROM (SELECT m.to_state, m.from_state, m.at FROM keytill.movements m
+                WHERE m.merchant_id = $1 AND m.pool_id = p.pool_id AND m.xid >= coalesce(f.horizon, '0')
+                ORDER BY m.xid, m.movement_id OFFSET 0) AS tail
+        WHERE tail.to_state = 'allocated' AND tail.from_state IN ('available', 'reserved') AND tail.at > $3) AS s
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS tried, count(*) FILTER (WHERE result = 'sold_out') AS sold_out
+         FROM (SELECT a.result, a.at FROM keytill.reservation_attempts a
+                WHERE a.merchant_id = $1 AND a.pool_id = p.pool_id AND a.xid >= coalesce(f.horizon, '0')
+                ORDER BY a.xid, a.attempt_id OFFSET 0) AS tail
+        WHERE tail.at > $4) AS t`
+
+	// Index: fulfilments_waiting.
+	readWaitingOf = `
+SELECT p.pool_id, w.units, w.since
+  FROM unnest($2::bigint[]) AS p (pool_id)
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS units, coalesce(min(paid_at), 'epoch') AS since
+         FROM (SELECT paid_at FROM keytill.fulfilments
+                WHERE merchant_id = $1 AND pool_id = p.pool_id AND state = 'waiting'
+                ORDER BY paid_at LIMIT $3) AS part) AS w
+ WHERE w.units > 0`
+
+	// Index: reservations_pool.
+	readHeldOf = `
+SELECT p.pool_id, h.reservations, h.under_5m, h.under_15m, h.under_1h, h.older
+  FROM unnest($2::bigint[]) AS p (pool_id)
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS reservations,
+              coalesce(sum(keys) FILTER (WHERE created_at > $3::timestamptz - interval '5 minutes'), 0)::bigint AS under_5m,
+              coalesce(sum(keys) FILTER (WHERE created_at <= $3::timestamptz - interval '5 minutes' AND created_at > $3::timestamptz - interval '15 minutes'), 0)::bigint AS under_15m,
+              coalesce(sum(keys) FILTER (WHERE created_at <= $3::timestamptz - interval '15 minutes' AND created_at > $3::timestamptz - interval '1 hour'), 0)::bigint AS under_1h,
+              coalesce(sum(keys) FILTER (WHERE created_at <= $3::timestamptz - interval '1 hour'), 0)::bigint AS older
+         FROM (SELECT keys, created_at FROM keytill.reservations
+                WHERE merchant_id = $1 AND pool_id = p.pool_id AND expires_at > $3::timestamptz
+                ORDER BY expires_at LIMIT $4) AS part) AS h
+ WHERE h.reservations > 0`
+)
+
+// Overview tells how a page of a merchant's pools stand, by SKU, after one (empty: from the beginning). It reads what it
+// returns and no more, however much the pools hold: counts come from the ledger and the figures.
+func Overview(ctx context.Context, db pg.Querier, merchant, after string, most int, now time.Time) ([]PoolOverview, error) {
+	pools, err := inventory.PoolsAfter(ctx, db, merchant, after, most)
+	if err != nil {
+		return nil, err
+	}
+	return overviewOf(ctx, db, merchant, pools, now, atOnce)
 }
 
-// Overview tells how each pool of a merchant stands, by SKU. Counts come from the ledger, not from the keys' rows.
-func Overview(ctx context.Context, db pg.Querier, merchant string, now time.Time) ([]PoolOverview, error) {
-	pools, err := inventory.Pools(ctx, db, merchant)
+// OverviewOf tells how one pool stands.
+func OverviewOf(ctx context.Context, db pg.Querier, pool inventory.Pool, now time.Time) (PoolOverview, error) {
+	views, err := overviewOf(ctx, db, pool.Merchant, []inventory.Pool{pool}, now, atOnce)
+	if err != nil {
+		return PoolOverview{}, err
+	}
+	return views[0], nil
+}
+
+// How much of what waits and what carts hold is counted: as much as one can wait for, or all of it.
+const (
+	atOnce  = countedAtOnce + 1
+	exactly = 1 << 40
+)
+
+// poolFigures are what is known of a pool beside its stock.
+type poolFigures struct {
+	sold, tried, soldOut int64
+	countedAt            *time.Time
+	waiting              int64
+	waitingSince         *time.Time
+	held                 []int64
+}
+
+// someHeld are a pool's reservations, as far as they were counted.
+type someHeld struct {
+	reservations int64
+	HeldByAge
+}
+
+func overviewOf(ctx context.Context, db pg.Querier, merchant string, pools []inventory.Pool, now time.Time, most int64) ([]PoolOverview, error) {
+	ids := make([]int64, len(pools))
+	for i, p := range pools {
+		ids[i] = p.ID
+	}
+	counts, err := inventory.StockOf(ctx, db, merchant, ids)
 	if err != nil {
 		return nil, err
 	}
-	counts, err := inventory.Stock(ctx, db, merchant, 0)
+	figures, err := byPool(ctx, db, "read the figures", func(f *poolFigures) []any {
+		return []any{&f.sold, &f.tried, &f.soldOut, &f.countedAt, &f.waiting, &f.waitingSince, &f.held}
+	}, readFigures, merchant, ids, now.Add(-soldOver), now.Add(-attemptsOver))
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := WaitingByPool(ctx, db, merchant)
+	waiting, err := byPool(ctx, db, "count what waits", func(w *Waiting) []any { return []any{&w.Units, &w.Since} }, readWaitingOf, merchant, ids, most)
 	if err != nil {
 		return nil, err
 	}
-	held, err := HeldByPool(ctx, db, merchant, now)
-	if err != nil {
-		return nil, err
-	}
-	attempts, err := SoldOutByPool(ctx, db, merchant, now.Add(-attemptsOver))
-	if err != nil {
-		return nil, err
-	}
-	sold, err := SoldByPool(ctx, db, merchant, now.Add(-soldOver))
+	held, err := byPool(ctx, db, "count what is held", func(h *someHeld) []any {
+		return []any{&h.reservations, &h.Under5m, &h.Under15m, &h.Under1h, &h.Over1h}
+	}, readHeldOf, merchant, ids, now, most)
 	if err != nil {
 		return nil, err
 	}
 	views := make([]PoolOverview, len(pools))
 	for i, p := range pools {
-		h, a := held[p.ID], attempts[p.ID]
-		views[i] = PoolOverview{SKU: p.SKU, Name: p.Name, Counts: counts[p.ID],
-			Held:         HeldByAge{Under5m: h.Under5m, Under15m: h.Under15m, Under1h: h.Under1h, Over1h: h.Older},
-			Reservations: a.Attempts, SoldOutRate: a.Rate()}
-		if w := waiting[p.ID]; w.Units > 0 {
-			views[i].Waiting, views[i].WaitingSince = w.Units, &w.Since
+		f, w, h := figures[p.ID], waiting[p.ID], held[p.ID]
+		if (w.Units == most || h.reservations == most) && f.countedAt == nil {
+			// A pool that no minute has passed over yet.
+			exact, err := overviewOf(ctx, db, merchant, pools[i:i+1], now, exactly)
+			if err != nil {
+				return nil, err
+			}
+			views[i] = exact[0]
+			continue
 		}
-		views[i].rate(sold[p.ID], now.Sub(p.CreatedAt))
+		v := PoolOverview{SKU: p.SKU, Name: p.Name, Counts: counts[p.ID], Held: h.HeldByAge, Reservations: f.tried,
+			SoldOutRate: SoldOut{Attempts: f.tried, SoldOut: f.soldOut}.Rate()}
+		if w.Units > 0 {
+			v.Waiting, v.WaitingSince = w.Units, &w.Since
+		}
+		if w.Units == most {
+			v.Waiting, v.CountedAt = max(w.Units, f.waiting), f.countedAt
+		}
+		if h.reservations == most && len(f.held) == 4 {
+			v.Held, v.CountedAt = HeldByAge{f.held[0], f.held[1], f.held[2], f.held[3]}, f.countedAt
+		}
+		v.rate(f.sold, now.Sub(p.CreatedAt))
+		views[i] = v
 	}
 	return views, nil
 }

@@ -59,7 +59,7 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		return err
 	}})
 	river.AddWorker(workers, &worker[FoldJob]{service: s, work: func(ctx context.Context, _ FoldJob) error {
-		return inventory.FoldAll(ctx, s.db)
+		return errors.Join(inventory.FoldAll(ctx, s.db), s.FoldFigures(ctx))
 	}})
 }
 

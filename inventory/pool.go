@@ -59,6 +59,20 @@ RETURNING pool_id`
 
 	readPools = `SELECT ` + PoolColumns + ` FROM keytill.pools p WHERE p.merchant_id = $1 ORDER BY p.sku`
 
+	// Index: pools_merchant_id_sku_key.
+	readPoolsAfter = `SELECT ` + PoolColumns + ` FROM keytill.pools p WHERE p.merchant_id = $1 AND p.sku > $2 ORDER BY p.sku LIMIT $3`
+
+	// Index: pools_pkey.
+	readPoolsOf = `SELECT ` + PoolColumns + ` FROM keytill.pools p WHERE p.merchant_id = $1 AND p.pool_id = ANY ($2)`
+
+	// What was told of low stock is told again only by the new marks. Lock: the pool. Index: pools_merchant_id_sku_key.
+	updatePool = `
+UPDATE keytill.pools
+   SET name = $3, shortage = $4, pending_supply = $5, release_at = $6, low_keys = $7, low_percent = $8, max_reserved = $9,
+       low_told = low_told AND (low_keys, low_percent) IS NOT DISTINCT FROM ($7, $8)
+ WHERE merchant_id = $1 AND sku = $2
+RETURNING pool_id, created_at`
+
 	// Lock: the pools' rows, in the order of their ids. Held to the end of the transaction by whoever brings stock,
 	// serves waiting units or claims patiently; a usual claim does not need it.
 	lockPools = `SELECT pool_id FROM keytill.pools WHERE merchant_id = $1 AND pool_id = ANY ($2) ORDER BY pool_id FOR NO KEY UPDATE`
@@ -92,6 +106,26 @@ func CreatePool(ctx context.Context, tx pgx.Tx, pool Pool) (Pool, error) {
 	return pool, nil
 }
 
+// ChangePool gives the pool of a SKU the rules and the name of this one. The caller holds its lock, so that no claim goes
+// by half of the old rules.
+func ChangePool(ctx context.Context, tx pgx.Tx, pool Pool) (Pool, error) {
+	if pool.Name == "" {
+		pool.Name = pool.SKU
+	}
+	if pool.Shortage == "" {
+		pool.Shortage = Wait
+	}
+	err := tx.QueryRow(ctx, updatePool, pool.Merchant, pool.SKU, pool.Name, pool.Shortage, pool.PendingSupply, pool.ReleaseAt,
+		pool.LowKeys, pool.LowPercent, pool.MaxReserved).Scan(&pool.ID, &pool.CreatedAt)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Pool{}, fmt.Errorf("%s: %w", pool.SKU, ErrNoPool)
+	case err != nil:
+		return Pool{}, fmt.Errorf("change pool %s: %w", pool.SKU, err)
+	}
+	return pool, nil
+}
+
 // PoolBySKU finds a pool, or ErrNoPool.
 func PoolBySKU(ctx context.Context, db pg.Querier, merchant, sku string) (Pool, error) {
 	rows, err := db.Query(ctx, readPool, merchant, sku)
@@ -110,7 +144,21 @@ func PoolBySKU(ctx context.Context, db pg.Querier, merchant, sku string) (Pool, 
 
 // Pools lists a merchant's pools by SKU.
 func Pools(ctx context.Context, db pg.Querier, merchant string) ([]Pool, error) {
-	rows, err := db.Query(ctx, readPools, merchant)
+	return readPoolList(ctx, db, merchant, readPools, merchant)
+}
+
+// PoolsAfter lists a page of a merchant's pools by SKU, after one (empty: from the beginning).
+func PoolsAfter(ctx context.Context, db pg.Querier, merchant, after string, most int) ([]Pool, error) {
+	return readPoolList(ctx, db, merchant, readPoolsAfter, merchant, after, most)
+}
+
+// PoolsOf reads the pools with some ids, in no order.
+func PoolsOf(ctx context.Context, db pg.Querier, merchant string, ids []int64) ([]Pool, error) {
+	return readPoolList(ctx, db, merchant, readPoolsOf, merchant, ids)
+}
+
+func readPoolList(ctx context.Context, db pg.Querier, merchant, query string, args ...any) ([]Pool, error) {
+	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the pools: %w", err)
 	}

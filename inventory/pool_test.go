@@ -191,7 +191,8 @@ func TestMappingsSayWhatIsHandedOut(t *testing.T) {
 		t.Errorf("in a batch (-want +got):\n%s", diff)
 	}
 	items, err := Items(t.Context(), db, DefaultMerchant)
-	if diff := cmp.Diff([]Item{{"other", &pool.ID, 5}, {"price_1", &pool.ID, 3}, {"price_2", &pool.ID, 2}, {"prod_free", nil, 1}}, items); diff != "" || err != nil {
+	if diff := cmp.Diff([]Item{{Item: "other", PoolID: &pool.ID, PerUnit: 5}, {Item: "price_1", PoolID: &pool.ID, PerUnit: 3},
+		{Item: "price_2", PoolID: &pool.ID, PerUnit: 2}, {Item: "prod_free", PerUnit: 1}}, items); diff != "" || err != nil {
 		t.Errorf("error %v, items (-want +got):\n%s", err, diff)
 	}
 	if got, err := Mappings(t.Context(), db, "other", []string{"price_1", "game"}); err != nil || len(got) != 0 {

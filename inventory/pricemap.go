@@ -42,7 +42,20 @@ SELECT p.sku, 1, ` + PoolColumns + `
  WHERE p.merchant_id = $1 AND p.sku = ANY ($2)
    AND NOT EXISTS (SELECT 1 FROM keytill.price_map m WHERE m.merchant_id = $1 AND m.item = p.sku)`
 
-	readItems = `SELECT item, pool_id, per_unit FROM keytill.price_map WHERE merchant_id = $1 ORDER BY item`
+	// Index: price_map_pkey, pools_pkey.
+	readItemsAfter = `
+SELECT m.item, m.pool_id, m.per_unit, coalesce(p.sku, '')
+  FROM keytill.price_map m
+  LEFT JOIN keytill.pools p ON p.merchant_id = m.merchant_id AND p.pool_id = m.pool_id
+ WHERE m.merchant_id = $1 AND m.item > $2
+ ORDER BY m.item
+ LIMIT $3`
+
+	// Index: price_map_pool.
+	readItemsOf = `
+SELECT item, pool_id, per_unit, '' FROM keytill.price_map WHERE merchant_id = $1 AND pool_id = $2 ORDER BY item LIMIT $3`
+
+	readItems = `SELECT item, pool_id, per_unit, '' FROM keytill.price_map WHERE merchant_id = $1 ORDER BY item`
 )
 
 // Map says what a price or product hands out from now on; pool nil marks it *no keys here*. Units that exist keep the
@@ -119,11 +132,26 @@ type Item struct {
 	Item    string
 	PoolID  *int64
 	PerUnit int
+	SKU     string // of the pool, where ItemsAfter lists it
+}
+
+// ItemsAfter lists a page of a merchant's price map, after an item (empty: from the beginning).
+func ItemsAfter(ctx context.Context, db pg.Querier, merchant, after string, most int) ([]Item, error) {
+	return readItemList(ctx, db, readItemsAfter, merchant, after, most)
+}
+
+// ItemsOf lists what is sold from a pool, so many at most.
+func ItemsOf(ctx context.Context, db pg.Querier, merchant string, pool int64, most int) ([]Item, error) {
+	return readItemList(ctx, db, readItemsOf, merchant, pool, most)
 }
 
 // Items lists a merchant's price map.
 func Items(ctx context.Context, db pg.Querier, merchant string) ([]Item, error) {
-	rows, err := db.Query(ctx, readItems, merchant)
+	return readItemList(ctx, db, readItems, merchant)
+}
+
+func readItemList(ctx context.Context, db pg.Querier, query string, args ...any) ([]Item, error) {
+	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the price map: %w", err)
 	}

@@ -73,7 +73,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, merchant string, pool int64) (Rebui
 	if err := tx.QueryRow(ctx, lockStock, merchant, pool).Scan(&horizon, &r.Restored); err != nil {
 		return r, fmt.Errorf("lock the counts: %w", err)
 	}
-	counted, err := counts(ctx, tx, countStock, merchant, pool)
+	counted, err := counts(ctx, tx, countStock, merchant, onePool(pool))
 	if err != nil {
 		return r, err
 	}

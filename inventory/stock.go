@@ -28,22 +28,32 @@ type PoolCounts struct {
 // The ledger's tail is read in a subquery of its own, by its index: joined plainly, a planner that cannot know how short
 // the tail is reads the whole ledger. Index: stock_pkey, movements_pkey.
 const countStock = `
+WITH s AS MATERIALIZED (
+    SELECT merchant_id, pool_id, horizon, counts FROM keytill.stock WHERE merchant_id = $1 AND ($2::bigint IS NULL OR pool_id = $2)
+)` + sumStock
+
+// The same of some pools, and of no others is anything read.
+const countStockOf = `
+WITH s AS MATERIALIZED (
+    SELECT merchant_id, pool_id, horizon, counts FROM keytill.stock WHERE merchant_id = $1 AND pool_id = ANY ($2::bigint[])
+)` + sumStock
+
+const sumStock = `
 SELECT pool_id, state, sum(keys)::bigint
   FROM (SELECT s.pool_id, c.key AS state, c.value::bigint AS keys
-          FROM keytill.stock s, jsonb_each_text(s.counts) c
-         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2)
+          FROM s, jsonb_each_text(s.counts) c
         UNION ALL
         SELECT s.pool_id, ends.state, ends.keys
-          FROM keytill.stock s
+          FROM s
          CROSS JOIN LATERAL (SELECT m.from_state, m.to_state, m.keys FROM keytill.movements m
                               WHERE m.merchant_id = s.merchant_id AND m.pool_id = s.pool_id AND m.xid >= s.horizon
                               ORDER BY m.xid, m.movement_id OFFSET 0) AS tail
          CROSS JOIN LATERAL (VALUES (tail.to_state, tail.keys), (tail.from_state, -tail.keys)) AS ends (state, keys)
-         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2) AND ends.state IS NOT NULL
+         WHERE ends.state IS NOT NULL
         UNION ALL
         SELECT s.pool_id, '', 1
-          FROM keytill.stock s
-         WHERE s.merchant_id = $1 AND ($2::bigint IS NULL OR s.pool_id = $2) AND s.horizon > pg_snapshot_xmin(pg_current_snapshot())
+          FROM s
+         WHERE s.horizon > pg_snapshot_xmin(pg_current_snapshot())
        ) AS parts
  GROUP BY pool_id, state`
 
@@ -56,21 +66,43 @@ SELECT pool_id, state, count(*)
 
 // Stock counts a merchant's keys by pool and state, or one pool's (pool 0: all), from the ledger.
 func Stock(ctx context.Context, db pg.Querier, merchant string, pool int64) (map[int64]Counts, error) {
-	byPool, err := counts(ctx, db, countStock, merchant, pool)
+	byPool, err := counts(ctx, db, countStock, merchant, onePool(pool))
 	if err != nil {
 		return nil, err
 	}
+	return byPool, recountLost(ctx, db, merchant, byPool)
+}
+
+// StockOf counts the keys of some pools like Stock, and reads nothing of the others.
+func StockOf(ctx context.Context, db pg.Querier, merchant string, pools []int64) (map[int64]Counts, error) {
+	byPool, err := counts(ctx, db, countStockOf, merchant, pools)
+	if err != nil {
+		return nil, err
+	}
+	return byPool, recountLost(ctx, db, merchant, byPool)
+}
+
+// recountLost counts the rows of pools whose ledger cannot be counted now.
+func recountLost(ctx context.Context, db pg.Querier, merchant string, byPool map[int64]Counts) error {
 	for id, c := range byPool {
 		if c[lostHorizon] == 0 {
 			continue
 		}
 		rows, err := StockByRows(ctx, db, merchant, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		byPool[id] = rows[id]
 	}
-	return byPool, nil
+	return nil
+}
+
+// onePool is null for pool 0: all of them.
+func onePool(pool int64) *int64 {
+	if pool == 0 {
+		return nil
+	}
+	return &pool
 }
 
 // lostHorizon stands in place of a state where the ledger's horizon is another cluster's.
@@ -78,15 +110,11 @@ const lostHorizon = ""
 
 // StockByRows counts the same by looking at every key. It is what the ledger is checked against.
 func StockByRows(ctx context.Context, db pg.Querier, merchant string, pool int64) (map[int64]Counts, error) {
-	return counts(ctx, db, countRows, merchant, pool)
+	return counts(ctx, db, countRows, merchant, onePool(pool))
 }
 
-func counts(ctx context.Context, db pg.Querier, query, merchant string, pool int64) (map[int64]Counts, error) {
-	var only *int64
-	if pool != 0 {
-		only = &pool
-	}
-	rows, err := db.Query(ctx, query, merchant, only)
+func counts(ctx context.Context, db pg.Querier, query, merchant string, pools any) (map[int64]Counts, error) {
+	rows, err := db.Query(ctx, query, merchant, pools)
 	if err != nil {
 		return nil, fmt.Errorf("count the keys: %w", err)
 	}

@@ -28,6 +28,7 @@ var unit = map[string]string{"id": "cs_1", "line": "li_cs_1_1", "unit": "1"}
 
 var examples = []example{
 	{operation: "create-pool", role: access.Admin, body: fields{"sku": "game", "name": "The Game", "low_keys": 1}},
+	{operation: "change-pool", role: access.Admin, params: map[string]string{"sku": "game"}, body: fields{"name": "The Game", "low_keys": 2}},
 	{operation: "set-mapping", role: access.Admin, params: map[string]string{"item": "price_game"}, body: fields{"sku": "game", "per_unit": 1}},
 	{operation: "import-keys", role: access.Admin, params: map[string]string{"sku": "game"}, query: "supplier=Keys+Ltd", body: keys("GAME", 9)},
 	{operation: "list-pools", role: access.Viewer},
@@ -54,6 +55,11 @@ var examples = []example{
 	{operation: "attribute-refund", role: access.Support, params: map[string]string{"id": "re_1"}, body: fields{"lines": "none"}, before: func(s *shop) {
 		s.must(s.stripe.Refund("re_1", "pi_1", stripefake.Fields{"amount": "100"}))
 		s.want(http.StatusOK, access.Storefront, "POST", "/v1/orders/cs_1/settle", nil)
+	}},
+	{operation: "send-again", role: access.Support, params: map[string]string{"id": "900"}, body: fields{"reason": "its endpoint is back"}, before: func(s *shop) {
+		_, err := s.db.Exec(s.t.Context(), `INSERT INTO keytill.deliveries (merchant_id, delivery_id, order_id, channel, type, state, send_after, created_at, done_at)
+			OVERRIDING SYSTEM VALUE VALUES ('default', 900, 'cs_1', 'hook', 'fulfillment.completed', 'failed', now(), now(), now())`)
+		s.must(err)
 	}},
 	{operation: "get-history", role: access.Viewer, params: order},
 	{operation: "list-batches", role: access.Viewer, params: map[string]string{"sku": "game"}},

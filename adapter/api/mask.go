@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"errors"
-	"strings"
 
-	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/fulfillment"
 )
 
@@ -20,22 +18,10 @@ func answerOrder(ctx context.Context, order fulfillment.Order) *Output[fulfillme
 
 // masked hides buyers' addresses from who only looks.
 func masked(ctx context.Context, orders []fulfillment.Order) []fulfillment.Order {
-	if caller(ctx).Role == access.Viewer {
-		for i := range orders {
-			orders[i].Email = maskAddress(orders[i].Email)
-		}
+	for i := range orders {
+		orders[i].Email = caller(ctx).Role.Address(orders[i].Email)
 	}
 	return orders
-}
-
-// maskAddress leaves enough of an address to recognize one that is known.
-func maskAddress(address string) string {
-	name, domain, ok := strings.Cut(address, "@")
-	if !ok || name == "" {
-		return ""
-	}
-	first := []rune(name)[0]
-	return string(first) + "•••@" + domain
 }
 
 // given is a body that may be left out.

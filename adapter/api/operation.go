@@ -51,12 +51,14 @@ var permissions = map[string][]access.Role{
 	"revoke-key":       {access.Support},
 	"replace-key":      {access.Support},
 	"attribute-refund": {access.Support},
+	"send-again":       {access.Support, access.Storefront},
 
 	"reserve":             {access.Storefront},
 	"release-reservation": {access.Storefront},
 
 	"list-pools":       {access.Viewer, access.Storefront},
 	"create-pool":      {access.Admin},
+	"change-pool":      {access.Admin},
 	"list-mappings":    {access.Viewer, access.Storefront},
 	"set-mapping":      {access.Admin},
 	"import-keys":      {access.Admin},

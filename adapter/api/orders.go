@@ -20,7 +20,7 @@ type ListOrdersInput struct {
 	Page
 	Ref     string `query:"ref" maxLength:"255" doc:"An id of the payment: cs_…, pi_…, ch_…, re_…, dp_…"`
 	Payment string `query:"payment" enum:"pending,paid,part_refunded,refunded,disputed,lost,closed" doc:"Those in this state of payment."`
-	Waiting bool   `query:"waiting" doc:"Those with units that wait for stock."`
+	Waiting bool   `query:"waiting" doc:"Those with units that wait for stock, the longest waiting first, whatever their payment."`
 }
 
 // SearchInput says what a buyer holds.
@@ -64,9 +64,15 @@ type AttributionInput struct {
 	}
 }
 
+// DeliveryInput names a delivery, and says why.
+type DeliveryInput struct {
+	ID   int64 `path:"id" minimum:"1" doc:"The delivery's number."`
+	Body *Reason
+}
+
 // Noted says which order an act belongs to.
 type Noted struct {
-	Order string `json:"order"`
+	Order string `json:"order" doc:"Empty for what is about no order."`
 }
 
 func (a *API) addOrders() {
@@ -86,6 +92,9 @@ func (a *API) addOrders() {
 	add(a, operation{id: "resend-order", method: http.MethodPost, path: "/v1/orders/{id}/resend", tag: "Orders", repeat: repeatOnce,
 		title: "Mail an order's keys again", status: http.StatusAccepted,
 		about: "Suspended and revoked keys are not in it. A storefront sends to the order's own address alone."}, a.resendOrder)
+	add(a, operation{id: "send-again", method: http.MethodPost, path: "/v1/deliveries/{id}/send", tag: "Orders", repeat: repeatOnce,
+		title: "Send a notice to the storefront again that was given up", status: http.StatusAccepted,
+		about: "The deliveries of an order are in its history; the finding undeliverable names one as well. The notice keeps its id. Mails are sent again with resend-order."}, a.sendAgain)
 	add(a, operation{id: "attribute-refund", method: http.MethodPost, path: "/v1/refunds/{id}/attribution", tag: "Orders", repeat: repeatSafe,
 		title: "Say which lines a refund is for", status: http.StatusAccepted,
 		about: "Answers the finding unattributed_refund. A settle follows."}, a.attributeRefund)
@@ -95,12 +104,19 @@ func (a *API) listOrders(ctx context.Context, in *ListOrdersInput) (*ListOutput[
 	if strings.Contains(in.Ref, "@") {
 		return nil, fmt.Errorf("%w: an e-mail address does not belong in a URL; POST /v1/orders/search", errInvalid)
 	}
+	if in.Waiting && (in.Payment != "" || in.Ref != "") {
+		return nil, fmt.Errorf("%w: waiting is a list of its own: it goes with neither payment nor ref", errInvalid)
+	}
 	filter := fulfillment.OrderFilter{Payment: fulfillment.PaymentState(in.Payment), Waiting: in.Waiting, Query: in.Ref}
 	return a.ordersPage(ctx, in.Page, filter)
 }
 
 func (a *API) ordersPage(ctx context.Context, page Page, filter fulfillment.OrderFilter) (*ListOutput[fulfillment.Order], error) {
-	after, err := page.afterOrder("orders")
+	list := "orders"
+	if filter.Waiting {
+		list = "waiting"
+	}
+	after, err := page.afterOrder(list)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +124,7 @@ func (a *API) ordersPage(ctx context.Context, page Page, filter fulfillment.Orde
 	if err != nil {
 		return nil, err
 	}
-	return listOf(masked(ctx, orders), page.Limit, func(o fulfillment.Order) place { return place{List: "orders", At: o.PlacedAt, ID: o.ID} }), nil
+	return listOf(masked(ctx, orders), page.Limit, func(o fulfillment.Order) place { return place{List: list, At: o.ListedAt, ID: o.ID} }), nil
 }
 
 func (a *API) searchOrders(ctx context.Context, in *SearchInput) (*ListOutput[fulfillment.Order], error) {
@@ -138,31 +154,41 @@ func (a *API) getOrder(ctx context.Context, in *OrderInput) (*Output[fulfillment
 
 // order finds the one order that an id means.
 func (a *API) order(ctx context.Context, id string) (fulfillment.Order, error) {
-	orders, err := fulfillment.ListOrders(ctx, a.DB, caller(ctx).Merchant, fulfillment.OrderFilter{Query: id}, nil, 2)
+	found, err := a.orderID(ctx, id)
+	if err != nil {
+		return fulfillment.Order{}, err
+	}
+	return fulfillment.LoadOrder(ctx, a.DB, caller(ctx).Merchant, found)
+}
+
+// orderID is order without what it holds.
+func (a *API) orderID(ctx context.Context, id string) (string, error) {
+	if strings.Contains(id, "@") {
+		return "", fulfillment.ErrNoOrder
+	}
+	ids, err := fulfillment.OrderIDs(ctx, a.DB, caller(ctx).Merchant, id, 2)
 	switch {
 	case err != nil:
-		return fulfillment.Order{}, err
-	case len(orders) == 0 || strings.Contains(id, "@"):
-		return fulfillment.Order{}, fulfillment.ErrNoOrder
-	case len(orders) > 1:
-		return fulfillment.Order{}, fulfillment.ErrAmbiguous
+		return "", err
+	case len(ids) == 0:
+		return "", fulfillment.ErrNoOrder
+	case len(ids) > 1:
+		return "", fulfillment.ErrAmbiguous
 	}
-	return orders[0], nil
+	return ids[0], nil
 }
 
 func (a *API) getHistory(ctx context.Context, in *OrderInput) (*Output[fulfillment.History], error) {
-	order, err := a.order(ctx, in.ID)
+	order, err := a.orderID(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	history, err := fulfillment.LoadHistory(ctx, a.DB, caller(ctx).Merchant, order.ID)
+	history, err := fulfillment.LoadHistory(ctx, a.DB, caller(ctx).Merchant, order)
 	if err != nil {
 		return nil, err
 	}
-	if caller(ctx).Role == access.Viewer {
-		for i := range history.Deliveries {
-			history.Deliveries[i].Recipient = maskAddress(history.Deliveries[i].Recipient)
-		}
+	for i := range history.Deliveries {
+		history.Deliveries[i].Recipient = caller(ctx).Role.Address(history.Deliveries[i].Recipient)
 	}
 	return &Output[fulfillment.History]{history}, nil
 }
@@ -188,14 +214,22 @@ func (a *API) resendOrder(ctx context.Context, in *ResendInput) (*Output[Noted],
 	if body.To != "" && caller(ctx).Role == access.Storefront {
 		return nil, fmt.Errorf("%w: a storefront sends keys to the order's own address alone", errInvalid)
 	}
-	order, err := a.order(ctx, in.ID)
+	order, err := a.orderID(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Service.Resend(ctx, caller(ctx).Merchant, order.ID, body.To, who(ctx, body.Reason.Reason)); err != nil {
+	if err := a.Service.Resend(ctx, caller(ctx).Merchant, order, body.To, who(ctx, body.Reason.Reason)); err != nil {
 		return nil, err
 	}
-	return &Output[Noted]{Noted{order.ID}}, nil
+	return &Output[Noted]{Noted{order}}, nil
+}
+
+func (a *API) sendAgain(ctx context.Context, in *DeliveryInput) (*Output[Noted], error) {
+	order, err := a.Service.SendAgain(ctx, caller(ctx).Merchant, in.ID, who(ctx, given(in.Body).Reason))
+	if err != nil {
+		return nil, err
+	}
+	return &Output[Noted]{Noted{order}}, nil
 }
 
 func (a *API) attributeRefund(ctx context.Context, in *AttributionInput) (*Output[Noted], error) {

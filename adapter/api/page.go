@@ -50,7 +50,7 @@ func (p Page) afterOrder(list string) (*fulfillment.OrderPlace, error) {
 	if err != nil || at.ID == "" {
 		return nil, err
 	}
-	return &fulfillment.OrderPlace{PlacedAt: at.At, ID: at.ID}, nil
+	return &fulfillment.OrderPlace{At: at.At, ID: at.ID}, nil
 }
 
 // List is a part of a list.

@@ -6,16 +6,19 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/keytill/keytill/fulfillment"
-	"github.com/keytill/keytill/internal/pg"
 	"github.com/keytill/keytill/inventory"
 )
 
 // A Pool is the shelf of one SKU.
 type Pool struct {
-	SKU           string             `json:"sku" minLength:"1" maxLength:"255"`
+	SKU string `json:"sku" minLength:"1" maxLength:"255"`
+	PoolRules
+	CreatedAt *time.Time `json:"created_at,omitempty" readOnly:"true"`
+}
+
+// PoolRules are what can be changed of a pool.
+type PoolRules struct {
 	Name          string             `json:"name,omitempty" maxLength:"500" doc:"What a buyer reads; the SKU unless set."`
 	Shortage      inventory.Shortage `json:"shortage,omitempty" enum:"wait,fail" default:"wait" doc:"What a paid unit does without stock."`
 	PendingSupply *int64             `json:"pending_supply,omitempty" minimum:"0" doc:"How many units may be sold ahead; any number unless set."`
@@ -23,16 +26,26 @@ type Pool struct {
 	LowKeys       *int64             `json:"low_keys,omitempty" minimum:"0" doc:"Tell when no more keys are left."`
 	LowPercent    *int               `json:"low_percent,omitempty" minimum:"1" maximum:"99" doc:"… or no more than this part of what was last stocked."`
 	MaxReserved   *int64             `json:"max_reserved,omitempty" minimum:"0" doc:"How many keys carts may hold at once; any number unless set."`
-	CreatedAt     *time.Time         `json:"created_at,omitempty" readOnly:"true"`
 }
 
 func poolFrom(p inventory.Pool) Pool {
-	return Pool{SKU: p.SKU, Name: p.Name, Shortage: p.Shortage, PendingSupply: p.PendingSupply, ReleaseAt: p.ReleaseAt,
-		LowKeys: p.LowKeys, LowPercent: p.LowPercent, MaxReserved: p.MaxReserved, CreatedAt: &p.CreatedAt}
+	return Pool{SKU: p.SKU, CreatedAt: &p.CreatedAt, PoolRules: PoolRules{Name: p.Name, Shortage: p.Shortage, PendingSupply: p.PendingSupply,
+		ReleaseAt: p.ReleaseAt, LowKeys: p.LowKeys, LowPercent: p.LowPercent, MaxReserved: p.MaxReserved}}
+}
+
+func (p Pool) pool(merchant string) inventory.Pool {
+	return inventory.Pool{Merchant: merchant, SKU: p.SKU, Name: p.Name, Shortage: p.Shortage, PendingSupply: p.PendingSupply,
+		ReleaseAt: p.ReleaseAt, LowKeys: p.LowKeys, LowPercent: p.LowPercent, MaxReserved: p.MaxReserved}
 }
 
 // PoolInput is a pool to make.
 type PoolInput struct{ Body Pool }
+
+// PoolChangeInput is what a pool is to be from now on: what is left out is not set any more.
+type PoolChangeInput struct {
+	SKU  string `path:"sku" maxLength:"255"`
+	Body PoolRules
+}
 
 // A Mapping says what a price or product hands out.
 type Mapping struct {
@@ -55,12 +68,15 @@ func (a *API) addPools() {
 	add(a, operation{id: "list-pools", method: http.MethodGet, path: "/v1/pools", tag: "Stock", title: "List the pools, by SKU"}, a.listPools)
 	add(a, operation{id: "create-pool", method: http.MethodPost, path: "/v1/pools", tag: "Stock", title: "Make a pool", repeat: repeatSafe,
 		status: http.StatusCreated}, a.createPool)
+	add(a, operation{id: "change-pool", method: http.MethodPut, path: "/v1/pools/{sku}", tag: "Stock", title: "Change a pool's name and rules", repeat: repeatSafe,
+		about: "What is left out is not set any more. Units that wait or have failed stay as they are; the release date can be moved until keys are given out."}, a.changePool)
 	add(a, operation{id: "list-mappings", method: http.MethodGet, path: "/v1/mappings", tag: "Stock",
 		title: "List what prices and products hand out"}, a.listMappings)
 	add(a, operation{id: "set-mapping", method: http.MethodPut, path: "/v1/mappings/{item}", tag: "Stock", repeat: repeatSafe,
 		title: "Say what a price or product hands out", about: "Orders that waited for it are settled. Units that exist keep their pool."}, a.setMapping)
 	add(a, operation{id: "get-stock", method: http.MethodGet, path: "/v1/stock", tag: "Stock", title: "Count the keys, and what waits for them",
-		about: "By pool: keys by state, units that wait, days of cover, what carts hold by age, and how many reservations found nothing."}, a.getStock)
+		about: "By pool: keys by state, units that wait, days of cover, what carts hold by age, and how many reservations found nothing. " +
+			"Where more than a hundred units wait, or carts hold more, their number is that of counted_at, a minute ago at most."}, a.getStock)
 }
 
 func (a *API) listPools(ctx context.Context, in *struct{ Page }) (*ListOutput[Pool], error) {
@@ -68,34 +84,31 @@ func (a *API) listPools(ctx context.Context, in *struct{ Page }) (*ListOutput[Po
 	if err != nil {
 		return nil, err
 	}
-	pools, err := inventory.Pools(ctx, a.DB, caller(ctx).Merchant)
+	pools, err := inventory.PoolsAfter(ctx, a.DB, caller(ctx).Merchant, after.ID, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	var found []Pool
-	for _, p := range pools {
-		if p.SKU > after.ID && len(found) <= in.Limit {
-			found = append(found, poolFrom(p))
-		}
+	found := make([]Pool, len(pools))
+	for i, p := range pools {
+		found[i] = poolFrom(p)
 	}
 	return listOf(found, in.Limit, func(p Pool) place { return place{List: "pools", ID: p.SKU} }), nil
 }
 
 func (a *API) createPool(ctx context.Context, in *PoolInput) (*Output[Pool], error) {
-	p := in.Body
-	pool := inventory.Pool{Merchant: caller(ctx).Merchant, SKU: p.SKU, Name: p.Name, Shortage: p.Shortage, PendingSupply: p.PendingSupply,
-		ReleaseAt: p.ReleaseAt, LowKeys: p.LowKeys, LowPercent: p.LowPercent, MaxReserved: p.MaxReserved, CreatedAt: a.Now()}
-	var made inventory.Pool
-	err := pg.InTx(ctx, a.DB, func(tx pgx.Tx) (err error) {
-		if made, err = inventory.CreatePool(ctx, tx, pool); err != nil {
-			return err
-		}
-		return fulfillment.Record(ctx, tx, pool.Merchant, fulfillment.Act{At: pool.CreatedAt, Actor: caller(ctx).Name, Action: "create pool", Subject: made.SKU})
-	})
+	made, err := a.Service.CreatePool(ctx, in.Body.pool(caller(ctx).Merchant), who(ctx, ""))
 	if err != nil {
 		return nil, err
 	}
 	return &Output[Pool]{poolFrom(made)}, nil
+}
+
+func (a *API) changePool(ctx context.Context, in *PoolChangeInput) (*Output[Pool], error) {
+	changed, err := a.Service.ChangePool(ctx, Pool{SKU: in.SKU, PoolRules: in.Body}.pool(caller(ctx).Merchant), who(ctx, ""))
+	if err != nil {
+		return nil, err
+	}
+	return &Output[Pool]{poolFrom(changed)}, nil
 }
 
 func (a *API) listMappings(ctx context.Context, in *struct{ Page }) (*ListOutput[Mapping], error) {
@@ -103,29 +116,13 @@ func (a *API) listMappings(ctx context.Context, in *struct{ Page }) (*ListOutput
 	if err != nil {
 		return nil, err
 	}
-	merchant := caller(ctx).Merchant
-	items, err := inventory.Items(ctx, a.DB, merchant)
+	items, err := inventory.ItemsAfter(ctx, a.DB, caller(ctx).Merchant, after.ID, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	pools, err := inventory.Pools(ctx, a.DB, merchant)
-	if err != nil {
-		return nil, err
-	}
-	skus := make(map[int64]string, len(pools))
-	for _, p := range pools {
-		skus[p.ID] = p.SKU
-	}
-	var found []Mapping
-	for _, it := range items {
-		if it.Item <= after.ID || len(found) > in.Limit {
-			continue
-		}
-		m := Mapping{Item: it.Item, PerUnit: it.PerUnit}
-		if it.PoolID != nil {
-			m.SKU = skus[*it.PoolID]
-		}
-		found = append(found, m)
+	found := make([]Mapping, len(items))
+	for i, it := range items {
+		found[i] = Mapping{Item: it.Item, PerUnit: it.PerUnit, SKU: it.SKU}
 	}
 	return listOf(found, in.Limit, func(m Mapping) place { return place{List: "mappings", ID: m.Item} }), nil
 }
@@ -150,10 +147,14 @@ func (a *API) setMapping(ctx context.Context, in *MappingInput) (*Output[Mapping
 	return &Output[Mapping]{Mapping{Item: in.Item, SKU: in.Body.SKU, PerUnit: perUnit}}, nil
 }
 
-func (a *API) getStock(ctx context.Context, _ *struct{}) (*ListOutput[fulfillment.PoolOverview], error) {
-	pools, err := fulfillment.Overview(ctx, a.DB, caller(ctx).Merchant, a.Now())
+func (a *API) getStock(ctx context.Context, in *struct{ Page }) (*ListOutput[fulfillment.PoolOverview], error) {
+	after, err := in.after("stock")
 	if err != nil {
 		return nil, err
 	}
-	return listOf(pools, len(pools), nil), nil
+	pools, err := fulfillment.Overview(ctx, a.DB, caller(ctx).Merchant, after.ID, in.Limit+1, a.Now())
+	if err != nil {
+		return nil, err
+	}
+	return listOf(pools, in.Limit, func(p fulfillment.PoolOverview) place { return place{List: "stock", ID: p.SKU} }), nil
 }

@@ -29,6 +29,7 @@ var problems = []struct {
 }{
 	{errInvalid, http.StatusUnprocessableEntity, "invalid", true},
 	{errCursor, http.StatusUnprocessableEntity, "bad_cursor", false},
+	{inventory.ErrCursorGone, http.StatusGone, "cursor_gone", false},
 	{inventory.ErrCursor, http.StatusUnprocessableEntity, "bad_cursor", false},
 
 	{fulfillment.ErrNoOrder, http.StatusNotFound, "no_order", false},
@@ -44,12 +45,14 @@ var problems = []struct {
 	{fulfillment.ErrOtherKey, http.StatusConflict, "other_key", false},
 	{fulfillment.ErrRecalled, http.StatusConflict, "taken_back", false},
 	{fulfillment.ErrNoAddress, http.StatusUnprocessableEntity, "no_address", false},
+	{fulfillment.ErrNoDelivery, http.StatusConflict, "no_delivery", false},
 	{fulfillment.ErrElsewhere, http.StatusConflict, "elsewhere", false},
 	{fulfillment.ErrSoldOut, http.StatusConflict, "sold_out", false},
 	{fulfillment.ErrTooMany, http.StatusConflict, "too_many", false},
 
 	{inventory.ErrNoPool, http.StatusNotFound, "no_pool", false},
 	{inventory.ErrPoolExists, http.StatusConflict, "pool_exists", false},
+	{fulfillment.ErrReleased, http.StatusConflict, "released", false},
 	{inventory.ErrNoMerchant, http.StatusForbidden, "no_merchant", false},
 	{inventory.ErrNoBatch, http.StatusNotFound, "no_batch", false},
 	{inventory.ErrBatchState, http.StatusConflict, "batch_state", false},

@@ -26,12 +26,14 @@ var allowed = map[string]string{
 	"revoke-key":       "sa",
 	"replace-key":      "sa",
 	"attribute-refund": "sa",
+	"send-again":       "saf",
 
 	"reserve":             "af",
 	"release-reservation": "af",
 
 	"list-pools":      "vsaf",
 	"create-pool":     "a",
+	"change-pool":     "a",
 	"list-mappings":   "vsaf",
 	"set-mapping":     "a",
 	"import-keys":     "a",

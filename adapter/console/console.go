@@ -60,7 +60,7 @@ type Sweeps interface {
 type Console struct {
 	Config
 	handler http.Handler
-	views   pages
+	views   *views
 	static  map[string]file
 	logins  *limit.Limiter
 	sealers []cipher.AEAD // of uploads, the primary one first
@@ -97,15 +97,15 @@ func New(c Config) (*Console, error) {
 	if console.static, err = readStatic(); err != nil {
 		return nil, err
 	}
-	if console.views, err = console.parsePages(); err != nil {
+	if console.views, err = newViews(c.Now); err != nil {
 		return nil, err
 	}
 	console.handler = console.route()
 	return console, nil
 }
 
-// ServeHTTP answers a request below Path.
-func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
+// ServeHTTP answers a request below Path, wherever that is mounted.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.withoutBase(w, r) }
 
 // A route is a page or an act, with the least role that may have it.
 type route struct {
@@ -121,6 +121,10 @@ func (c *Console) routes() []route {
 		{"GET /console", access.Viewer, c.overview},
 		{"GET /console/pools", access.Viewer, c.listPools},
 		{"GET /console/pool", access.Viewer, c.showPool},
+		{"GET /console/pool/edit", access.Admin, c.editPool},
+		{"POST /console/pool/edit", access.Admin, c.changePool},
+		{"GET /console/pools/new", access.Admin, c.newPool},
+		{"POST /console/pools/new", access.Admin, c.createPool},
 		{"GET /console/batch", access.Viewer, c.showBatch},
 		{"GET /console/orders", access.Viewer, c.listOrders},
 		{"POST /console/orders", access.Viewer, c.searchOrders},
@@ -135,6 +139,7 @@ func (c *Console) routes() []route {
 		{"POST " + order + "/retry", access.Support, c.retry},
 		{"POST " + order + "/settle", access.Support, c.settle},
 		{"POST " + order + "/attribute", access.Support, c.attribute},
+		{"POST /console/deliveries/{id}/again", access.Support, c.sendAgain},
 
 		{"POST /console/imports", access.Admin, c.upload},
 		{"GET /console/imports/{id}", access.Admin, c.showUpload},

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/inventory"
@@ -9,7 +10,7 @@ import (
 
 type findingsPage struct {
 	Findings []findingView
-	Pools    []inventory.Pool // to map a price to; for who may
+	Pools    []inventory.Pool // to map a price to, the first of them: others are typed
 	Next     string
 }
 
@@ -17,7 +18,14 @@ type findingView struct {
 	fulfillment.Finding
 	Advice string
 	Item   string // the price or product to map
+	Notice string // the delivery to the storefront that was given up
 }
+
+// offeredPools is how many pools are offered to map a price to.
+const offeredPools = 100
+
+// mailed marks the findings about mails, which are sent again from their order's page.
+const mailed = "over " + string(fulfillment.ChannelEmail) + ":"
 
 func (c *Console) listFindings(v *visit) error {
 	at, err := after(v.r, "findings")
@@ -36,10 +44,13 @@ func (c *Console) listFindings(v *visit) error {
 		if f.Kind == fulfillment.UnknownPrice {
 			one.Item, asks = f.Subject, true
 		}
+		if id, found := strings.CutPrefix(f.Subject, "delivery "); found && f.Kind == fulfillment.Undeliverable && !strings.Contains(f.Detail, mailed) {
+			one.Notice = id
+		}
 		page.Findings = append(page.Findings, one)
 	}
 	if asks {
-		if page.Pools, err = inventory.Pools(v.ctx, c.DB, v.who.Merchant); err != nil {
+		if page.Pools, err = inventory.PoolsAfter(v.ctx, c.DB, v.who.Merchant, "", offeredPools); err != nil {
 			return err
 		}
 	}

@@ -47,7 +47,7 @@ func actWords(action string) string {
 	words := cmp.Or(map[string]string{
 		"reveal": "Keys revealed", "resend": "Keys sent again", "replace": "Key replaced", "revoke": "Key revoked", "retry": "Tried again",
 		"attribute refund": "Refund attributed", "import": "Keys imported", "quarantine": "Batch quarantined", "release": "Batch released",
-		"recall": "Batch recalled", "create pool": "Pool made", "end links": "Links to the buyer's page ended", "link": "Link to the buyer's page made",
+		"recall": "Batch recalled", "create pool": "Pool made", "change pool": "Pool changed", "send again": "Notice sent again", "end links": "Links to the buyer's page ended", "link": "Link to the buyer's page made",
 		"log in": "Logged in", "map": "Price mapped", "sweep": "Sweep started", "rebuild stock": "Counts rebuilt", "rotate keyset": "Keyset rotated",
 	}[action], action)
 	return strings.ToUpper(words[:min(1, len(words))]) + words[min(1, len(words)):]

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/keytill/keytill/fulfillment"
@@ -11,25 +13,36 @@ import (
 type orderPage struct {
 	Order    fulfillment.Order
 	Lines    []lineView
+	From     string // the part of the units that is shown, as addresses name it; empty: the first
+	Next     string // … and the next part
+	Units    int    // that the order has
 	Timeline []moment
 	More     bool // the timeline is shown in part
 	Refunds  []refundView
 	Disputes []fulfillment.PastDispute
 	Open     []fulfillment.PastFinding // findings that still hold
+	GivenUp  []noticeView              // notices to the storefront
 
 	Problem   string // what was tried and not done
 	Shown     bool   // the keys are revealed
-	Live      bool   // there is a key to reveal, send, replace
-	Failed    bool   // a retry would try something
+	Live      bool   // the order has a key to reveal or send
+	Choice    bool   // a unit that is shown has a key to replace or revoke
 	Dashboard string
 }
 
-// A lineView is a line with its units and, after a reveal, their keys.
+// A lineView is a line with its units that are shown and, after a reveal, their keys.
 type lineView struct {
 	fulfillment.OrderLine
+	Place int // in the order
+	Count int // units that it has
 	Units []unitView
-	More  int // units that are not shown
 }
+
+// First and Last are the units that are shown.
+func (l lineView) First() int { return l.Units[0].Unit }
+
+// Last is the last of them.
+func (l lineView) Last() int { return l.Units[len(l.Units)-1].Unit }
 
 type unitView struct {
 	fulfillment.OrderUnit
@@ -47,26 +60,68 @@ type refundView struct {
 	Asks bool
 }
 
-// maxUnits bounds what a page shows of one line.
-const maxUnits = 200
+// A noticeView is a notice to the storefront that was given up.
+type noticeView struct {
+	ID   int64
+	What string
+	Why  string
+}
 
-// order finds the one order that an address names.
-func (c *Console) order(v *visit) (fulfillment.Order, error) {
+// shownUnits is how many units a page shows.
+const shownUnits = 200
+
+// order finds the one order that an address names, with the units that it names.
+func (c *Console) order(v *visit) (fulfillment.OrderPart, error) {
 	id := v.r.PathValue("id")
 	if strings.Contains(id, "@") {
-		return fulfillment.Order{}, fulfillment.ErrNoOrder
+		return fulfillment.OrderPart{}, fulfillment.ErrNoOrder
 	}
-	orders, err := fulfillment.ListOrders(v.ctx, c.DB, v.who.Merchant, fulfillment.OrderFilter{Query: id}, nil, 2)
+	ids, err := fulfillment.OrderIDs(v.ctx, c.DB, v.who.Merchant, id, 2)
 	switch {
 	case err != nil:
-		return fulfillment.Order{}, err
-	case len(orders) == 0:
-		return fulfillment.Order{}, fulfillment.ErrNoOrder
-	case len(orders) > 1:
-		return fulfillment.Order{}, fulfillment.ErrAmbiguous
+		return fulfillment.OrderPart{}, err
+	case len(ids) == 0:
+		return fulfillment.OrderPart{}, fulfillment.ErrNoOrder
+	case len(ids) > 1:
+		return fulfillment.OrderPart{}, fulfillment.ErrAmbiguous
 	}
-	return orders[0], nil
+	return c.loadPart(v, ids[0])
 }
+
+func (c *Console) loadPart(v *visit, id string) (fulfillment.OrderPart, error) {
+	return fulfillment.LoadPart(v.ctx, c.DB, v.who.Merchant, id, fromUnit(v.r), shownUnits)
+}
+
+// fromUnit reads which units to show: line.unit, or from a form that looks for one, line and unit apart. What is no such
+// place is the beginning.
+func fromUnit(r *http.Request) fulfillment.UnitPlace {
+	line, unit, _ := strings.Cut(r.FormValue("from"), ".")
+	if line == "" {
+		line, unit = r.FormValue("line"), r.FormValue("first")
+	}
+	at := fulfillment.UnitPlace{Line: 1, Unit: 1}
+	if n, err := strconv.ParseInt(line, 10, 32); err == nil && n > 0 {
+		at.Line = int(n)
+		if n, err := strconv.ParseInt(unit, 10, 32); err == nil && n > 0 {
+			at.Unit = int(n)
+		}
+	}
+	return at
+}
+
+// ofLine is the place of a unit of a line that a link names by its id.
+func (c *Console) ofLine(v *visit, id string) (fulfillment.UnitPlace, error) {
+	at := fulfillment.UnitPlace{Line: 1, Unit: 1}
+	unit, err := strconv.ParseInt(v.r.FormValue("first"), 10, 32)
+	if err != nil || unit < 1 {
+		return at, nil
+	}
+	at.Line, err = fulfillment.PlaceOfLine(v.ctx, c.DB, v.who.Merchant, id, v.r.FormValue("line-id"))
+	at.Unit = int(unit)
+	return at, err
+}
+
+func nameOf(at fulfillment.UnitPlace) string { return fmt.Sprintf("%d.%d", at.Line, at.Unit) }
 
 func (c *Console) showOrder(v *visit) error {
 	order, err := c.order(v)
@@ -76,22 +131,39 @@ func (c *Console) showOrder(v *visit) error {
 	if order.ID != v.r.PathValue("id") {
 		return v.goTo(orderPath(order.ID))
 	}
+	if v.r.FormValue("line-id") != "" {
+		at, err := c.ofLine(v, order.ID)
+		if err != nil {
+			return err
+		}
+		return v.goTo(orderPath(order.ID) + "?from=" + nameOf(at) + "#units")
+	}
 	return c.answerOrder(v, http.StatusOK, order, nil, "")
 }
 
 // answerOrder shows an order: with its keys after a reveal, with what was wrong after an act that was not done.
-func (c *Console) answerOrder(v *visit, status int, order fulfillment.Order, keys map[int64]string, problem string) error {
-	history, err := fulfillment.LoadHistory(v.ctx, c.DB, v.who.Merchant, order.ID)
+func (c *Console) answerOrder(v *visit, status int, order fulfillment.OrderPart, keys map[int64]string, problem string) error {
+	history, err := fulfillment.LoadHistoryOf(v.ctx, c.DB, v.who.Merchant, order)
 	if err != nil {
 		return err
 	}
-	order.Email = v.address(order.Email)
-	page := orderPage{Order: order, Problem: problem, Shown: keys != nil, Disputes: history.Disputes, Dashboard: c.dashboard(order)}
-	units := order.Units()
-	page.Live = units[fulfillment.UnitFulfilled]+units[fulfillment.UnitSuspended] > 0
-	page.Failed = units[fulfillment.UnitFailed] > 0
-	for _, l := range order.Lines {
-		page.Lines = append(page.Lines, viewOfLine(l, keys))
+	order.Email = v.who.Role.Address(order.Email)
+	page := orderPage{Order: order.Order, Problem: problem, Shown: keys != nil, Live: order.HasLive, Disputes: history.Disputes,
+		Dashboard: c.dashboard(order.Order)}
+	if at := fromUnit(v.r); at != (fulfillment.UnitPlace{Line: 1, Unit: 1}) {
+		page.From = nameOf(at)
+	}
+	if order.Next != nil {
+		page.Next = nameOf(*order.Next)
+	}
+	for i, l := range order.Lines {
+		line := viewOfLine(l, keys)
+		line.Place, line.Count = order.Places[i], order.Counts[i]
+		page.Units += line.Count
+		for _, u := range line.Units {
+			page.Choice = page.Choice || u.Live
+		}
+		page.Lines = append(page.Lines, line)
 	}
 	asks := false
 	for _, f := range history.Findings {
@@ -103,7 +175,12 @@ func (c *Console) answerOrder(v *visit, status int, order fulfillment.Order, key
 	for _, r := range history.Refunds {
 		page.Refunds = append(page.Refunds, refundView{r, asks && r.Attribution == ""})
 	}
-	all := v.timeline(order, history)
+	for _, d := range history.Deliveries {
+		if d.State == fulfillment.DeliveryFailed && d.Channel != fulfillment.ChannelEmail {
+			page.GivenUp = append(page.GivenUp, noticeView{d.ID, noticeWords(d.Type), d.LastError})
+		}
+	}
+	all := v.timeline(order.Order, history)
 	page.Timeline, page.More = all, false
 	if len(all) > maxMoments && v.r.URL.Query().Get("all") == "" {
 		page.Timeline, page.More = all[:maxMoments], true
@@ -113,11 +190,7 @@ func (c *Console) answerOrder(v *visit, status int, order fulfillment.Order, key
 
 func viewOfLine(l fulfillment.OrderLine, keys map[int64]string) lineView {
 	line := lineView{OrderLine: l}
-	for i, u := range l.Units {
-		if i == maxUnits {
-			line.More = len(l.Units) - maxUnits
-			break
-		}
+	for _, u := range l.Units {
 		live := u.KeyID != 0 && (u.State == fulfillment.UnitFulfilled || u.State == fulfillment.UnitSuspended)
 		line.Units = append(line.Units, unitView{OrderUnit: u, Line: l.ID, Text: keys[u.KeyID], Live: live})
 	}

@@ -1,14 +1,12 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/fulfillment"
 )
 
@@ -17,7 +15,7 @@ type ordersPage struct {
 	Query   string // of a search
 	Payment string
 	Waiting bool
-	Orders  []fulfillment.Order
+	Orders  []fulfillment.OrderHead
 	Next    string // the address of the next part
 	Cursor  string // … or, for a search, what its form carries
 	Found   bool   // a search was made
@@ -29,27 +27,29 @@ var paymentStates = []fulfillment.PaymentState{fulfillment.Pending, fulfillment.
 	fulfillment.Disputed, fulfillment.Lost, fulfillment.Closed}
 
 func (c *Console) listOrders(v *visit) error {
-	at, err := after(v.r, "orders")
-	if err != nil {
-		return err
-	}
 	q := v.r.URL.Query()
 	page := ordersPage{Payment: q.Get("payment"), Waiting: q.Get("waiting") != "", States: paymentStates}
 	filter := fulfillment.OrderFilter{Payment: fulfillment.PaymentState(page.Payment), Waiting: page.Waiting}
-	var found []fulfillment.Order
+	list := "orders"
+	if page.Waiting {
+		list, page.Payment = "waiting", ""
+	}
+	at, err := after(v.r, list)
+	if err != nil {
+		return err
+	}
+	var found []fulfillment.OrderHead
 	err = c.read(v.ctx, func(tx pgx.Tx) error {
-		found, err = fulfillment.ListOrders(v.ctx, tx, v.who.Merchant, filter, at.order(), pageSize+1)
+		found, err = fulfillment.ListHeads(v.ctx, tx, v.who.Merchant, filter, at.order(), pageSize+1)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	part, next := cut(found, placeOfOrder)
+	part, next := cut(found, func(o fulfillment.OrderHead) place { return place{List: list, At: o.ListedAt, ID: o.ID} })
 	page.Orders, page.Next = v.masked(part), with(Path+"/orders", q, next)
 	return v.show(http.StatusOK, "orders", "Orders", "orders", page)
 }
-
-func placeOfOrder(o fulfillment.Order) place { return place{List: "orders", At: o.PlacedAt, ID: o.ID} }
 
 // searchOrders finds orders by anything a buyer may hold. It is a POST: an address or a key does not belong into a URL,
 // which ends up in histories and logs. What means one order leads to it.
@@ -58,16 +58,17 @@ func (c *Console) searchOrders(v *visit) error {
 	if query == "" {
 		return v.goTo(Path + "/orders")
 	}
-	at, err := after(v.r, "orders")
+	at, err := after(v.r, "found")
 	if err != nil {
 		return err
 	}
-	found, err := fulfillment.ListOrders(v.ctx, c.DB, v.who.Merchant, fulfillment.OrderFilter{Query: query}, at.order(), pageSize+1)
+	var found []fulfillment.OrderHead
+	err = c.read(v.ctx, func(tx pgx.Tx) error {
+		found, err = fulfillment.ListHeads(v.ctx, tx, v.who.Merchant, fulfillment.OrderFilter{Query: query}, at.order(), pageSize+1)
+		return err
+	})
 	if err == nil && len(found) == 0 && at.ID == "" {
-		found, err = c.Service.FindOrdersByKey(v.ctx, v.who.Merchant, query)
-		if errors.Is(err, fulfillment.ErrNoOrder) {
-			found, err = nil, nil
-		}
+		found, err = c.ordersOfKey(v, query)
 	}
 	if err != nil {
 		return err
@@ -80,29 +81,26 @@ func (c *Console) searchOrders(v *visit) error {
 		status = http.StatusNotFound
 	}
 	page := ordersPage{Query: query, Found: true, States: paymentStates}
-	page.Orders, page.Cursor = cut(found, placeOfOrder)
+	page.Orders, page.Cursor = cut(found, func(o fulfillment.OrderHead) place { return place{List: "found", At: o.ListedAt, ID: o.ID} })
 	page.Orders = v.masked(page.Orders)
 	return v.show(status, "orders", "Orders found", "orders", page)
+}
+
+// ordersOfKey are those that have or had a key; few, since a key is in as many pools at most.
+func (c *Console) ordersOfKey(v *visit, text string) ([]fulfillment.OrderHead, error) {
+	ids, err := c.Service.OrderIDsByKey(v.ctx, v.who.Merchant, text)
+	if err != nil {
+		return nil, err
+	}
+	return fulfillment.LoadHeads(v.ctx, c.DB, v.who.Merchant, ids[:min(len(ids), pageSize)])
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
 
 // masked hides buyers' addresses from who only looks.
-func (v *visit) masked(orders []fulfillment.Order) []fulfillment.Order {
+func (v *visit) masked(orders []fulfillment.OrderHead) []fulfillment.OrderHead {
 	for i := range orders {
-		orders[i].Email = v.address(orders[i].Email)
+		orders[i].Email = v.who.Role.Address(orders[i].Email)
 	}
 	return orders
-}
-
-// address leaves a viewer enough of an address to recognize one that is known.
-func (v *visit) address(address string) string {
-	if v.who.Role.May(access.Support) {
-		return address
-	}
-	name, domain, ok := strings.Cut(address, "@")
-	if !ok || name == "" {
-		return ""
-	}
-	return string([]rune(name)[0]) + "•••@" + domain
 }

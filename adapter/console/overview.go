@@ -1,31 +1,20 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/keytill/keytill/fulfillment"
-	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/reconcile"
 )
 
 // overviewPage is how the shop stands.
 type overviewPage struct {
-	Pools []fulfillment.PoolOverview // those that need somebody most
-	All   int                        // pools that there are
-
-	Available, Waiting int64
-	WaitingSince       *time.Time
-	SoldPerDay         float64
-	Held               fulfillment.HeldByAge
-	Reservations       int64
-	SoldOutRate        float64
+	fulfillment.ShopOverview
 
 	Findings []findingView // the oldest
 	Open     int           // how many there are, up to countedFindings
@@ -44,15 +33,17 @@ const (
 
 // Index: events_received, backwards.
 const readLastEvent = `
-SELECT max(received_at) FROM keytill.events WHERE merchant_id = $1 AND NOT swept`
+SELECT (SELECT received_at FROM keytill.events WHERE merchant_id = $1 AND NOT swept ORDER BY received_at DESC LIMIT 1)`
 
 func (c *Console) overview(v *visit) error {
 	var page overviewPage
-	pools, err := c.pools(v)
+	err := c.read(v.ctx, func(tx pgx.Tx) (err error) {
+		page.ShopOverview, err = fulfillment.Shop(v.ctx, tx, v.who.Merchant, overviewPools, c.Now())
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	page.addPools(pools)
 	if err := c.addFindings(v.ctx, v.who.Merchant, &page); err != nil {
 		return err
 	}
@@ -81,53 +72,6 @@ func (c *Console) read(ctx context.Context, read func(tx pgx.Tx) error) error {
 		}
 		return read(tx)
 	})
-}
-
-// pools reads how the pools stand.
-func (c *Console) pools(v *visit) (pools []fulfillment.PoolOverview, err error) {
-	err = c.read(v.ctx, func(tx pgx.Tx) error {
-		pools, err = fulfillment.Overview(v.ctx, tx, v.who.Merchant, c.Now())
-		return err
-	})
-	return pools, err
-}
-
-// addPools sums the pools up and picks those that need somebody: where buyers wait, then where stock ends soonest.
-func (p *overviewPage) addPools(pools []fulfillment.PoolOverview) {
-	p.All = len(pools)
-	var soldOut float64
-	for _, one := range pools {
-		p.Available += one.Counts[inventory.Available]
-		p.Waiting += one.Waiting
-		if one.WaitingSince != nil && (p.WaitingSince == nil || one.WaitingSince.Before(*p.WaitingSince)) {
-			p.WaitingSince = one.WaitingSince
-		}
-		p.SoldPerDay += one.SoldPerDay
-		p.Held.Under5m += one.Held.Under5m
-		p.Held.Under15m += one.Held.Under15m
-		p.Held.Under1h += one.Held.Under1h
-		p.Held.Over1h += one.Held.Over1h
-		p.Reservations += one.Reservations
-		soldOut += one.SoldOutRate * float64(one.Reservations)
-	}
-	if p.Reservations > 0 {
-		p.SoldOutRate = soldOut / float64(p.Reservations)
-	}
-	slices.SortStableFunc(pools, func(a, b fulfillment.PoolOverview) int {
-		return cmp.Or(-cmp.Compare(a.Waiting, b.Waiting), cmp.Compare(cover(a), cover(b)))
-	})
-	p.Pools = pools[:min(len(pools), overviewPools)]
-}
-
-// cover is how many days a pool lasts; one that sells nothing lasts longest.
-func cover(p fulfillment.PoolOverview) float64 {
-	switch {
-	case p.DaysOfCover != nil:
-		return *p.DaysOfCover
-	case p.Counts[inventory.Available] == 0:
-		return 1e6 // empty, and nobody asks for it
-	}
-	return 1e9
 }
 
 func (c *Console) addFindings(ctx context.Context, merchant string, page *overviewPage) error {

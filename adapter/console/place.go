@@ -19,6 +19,8 @@ type place struct {
 	At   time.Time `json:"t,omitzero"`
 	ID   string    `json:"i,omitempty"`
 	N    int64     `json:"n,omitempty"`
+
+	Before int64 `json:"b,omitempty"` // entries shown before, where the list has no end to be seen
 }
 
 func (p place) String() string {
@@ -43,7 +45,7 @@ func (p place) order() *fulfillment.OrderPlace {
 	if p.ID == "" {
 		return nil
 	}
-	return &fulfillment.OrderPlace{PlacedAt: p.At, ID: p.ID}
+	return &fulfillment.OrderPlace{At: p.At, ID: p.ID}
 }
 
 // cut takes the one entry too many off a part of a list, by which it is known that there are more.

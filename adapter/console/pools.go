@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/inventory"
 )
@@ -22,15 +24,13 @@ func (c *Console) listPools(v *visit) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.pools(v)
+	var found []fulfillment.PoolOverview
+	err = c.read(v.ctx, func(tx pgx.Tx) error {
+		found, err = fulfillment.Overview(v.ctx, tx, v.who.Merchant, at.ID, pageSize+1, c.Now())
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	var found []fulfillment.PoolOverview
-	for _, p := range all {
-		if p.SKU > at.ID && len(found) <= pageSize {
-			found = append(found, p)
-		}
 	}
 	part, next := cut(found, func(p fulfillment.PoolOverview) place { return place{List: "pools", ID: p.SKU} })
 	return v.show(http.StatusOK, "pools", "Pools", "pools", poolsPage{part, with(Path+"/pools", nil, next)})
@@ -38,13 +38,16 @@ func (c *Console) listPools(v *visit) error {
 
 type poolPage struct {
 	Pool    inventory.Pool
-	Counts  inventory.Counts
-	Waiting fulfillment.Waiting
-	Items   []inventory.Item // prices and products that are sold from it
+	Stands  fulfillment.PoolOverview
+	Items   []inventory.Item // prices and products that are sold from it, the first of them
+	More    bool
 	Batches []inventory.Batch
 	Next    string
 	Problem string
 }
+
+// shownItems is how many prices and products of a pool are shown.
+const shownItems = 20
 
 func (c *Console) showPool(v *visit) error {
 	pool, err := inventory.PoolBySKU(v.ctx, c.DB, v.who.Merchant, v.r.URL.Query().Get("sku"))
@@ -63,94 +66,26 @@ func (c *Console) answerPool(v *visit, status int, pool inventory.Pool, problem 
 			return err
 		}
 	}
-	counts, err := inventory.Stock(v.ctx, c.DB, pool.Merchant, pool.ID)
-	if err != nil {
-		return err
-	}
-	waiting, err := fulfillment.WaitingByPool(v.ctx, c.DB, pool.Merchant)
-	if err != nil {
-		return err
-	}
-	items, err := inventory.Items(v.ctx, c.DB, pool.Merchant)
-	if err != nil {
-		return err
-	}
-	for _, it := range items {
-		if it.PoolID != nil && *it.PoolID == pool.ID {
-			page.Items = append(page.Items, it)
+	var batches []inventory.Batch
+	err = c.read(v.ctx, func(tx pgx.Tx) (err error) {
+		if page.Stands, err = fulfillment.OverviewOf(v.ctx, tx, pool, c.Now()); err != nil {
+			return err
 		}
-	}
-	batches, err := inventory.BatchHeadsBefore(v.ctx, c.DB, pool.Merchant, pool.ID, at.N, pageSize+1)
+		if page.Items, err = inventory.ItemsOf(v.ctx, tx, pool.Merchant, pool.ID, shownItems+1); err != nil {
+			return err
+		}
+		batches, err = inventory.BatchHeadsBefore(v.ctx, tx, pool.Merchant, pool.ID, at.N, pageSize+1)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	page.Counts, page.Waiting = counts[pool.ID], waiting[pool.ID]
+	if page.More = len(page.Items) > shownItems; page.More {
+		page.Items = page.Items[:shownItems]
+	}
 	part, next := cut(batches, func(b inventory.Batch) place { return place{List: "batches", N: b.ID} })
 	page.Batches, page.Next = part, with(Path+"/pool", url.Values{"sku": {pool.SKU}}, next)
 	return v.show(status, "pool", pool.Name, "pools", page)
-}
-
-type batchPage struct {
-	Pool    inventory.Pool
-	Batch   inventory.Batch
-	Sold    int64
-	Problem string
-}
-
-func batchPath(sku string, id int64) string {
-	return Path + "/batch?sku=" + url.QueryEscape(sku) + "&id=" + strconv.FormatInt(id, 10)
-}
-
-func (c *Console) showBatch(v *visit) error {
-	pool, id, err := c.batchOf(v)
-	if err != nil {
-		return err
-	}
-	return c.answerBatch(v, http.StatusOK, pool, id, "")
-}
-
-func (c *Console) batchOf(v *visit) (inventory.Pool, int64, error) {
-	id, err := strconv.ParseInt(v.r.FormValue("id"), 10, 64)
-	if err != nil || id < 1 || id > 1<<62 {
-		return inventory.Pool{}, 0, inventory.ErrNoBatch
-	}
-	pool, err := inventory.PoolBySKU(v.ctx, c.DB, v.who.Merchant, v.r.FormValue("sku"))
-	return pool, id, err
-}
-
-func (c *Console) answerBatch(v *visit, status int, pool inventory.Pool, id int64, problem string) error {
-	batches, err := inventory.BatchesBefore(v.ctx, c.DB, pool.Merchant, pool.ID, id+1, 1)
-	if err != nil {
-		return err
-	}
-	if len(batches) == 0 || batches[0].ID != id {
-		return inventory.ErrNoBatch
-	}
-	b := batches[0]
-	page := batchPage{Pool: pool, Batch: b, Sold: b.Counts[inventory.Allocated] + b.Counts[inventory.Suspended], Problem: problem}
-	return v.show(status, "batch", "Batch "+strconv.FormatInt(id, 10), "pools", page)
-}
-
-func (c *Console) setBatchState(v *visit) error {
-	pool, id, err := c.batchOf(v)
-	if err != nil {
-		return err
-	}
-	state := inventory.BatchState(v.r.PostFormValue("state"))
-	switch state {
-	case inventory.BatchImported, inventory.BatchQuarantined, inventory.BatchRecalled:
-	default:
-		return errForm
-	}
-	if v.person().Reason == "" {
-		_, text := c.explain(v.ctx, fulfillment.ErrNoReason)
-		return c.answerBatch(v, http.StatusUnprocessableEntity, pool, id, text)
-	}
-	if _, err := c.Service.SetBatchState(v.ctx, pool, id, state, v.person()); err != nil {
-		status, text := c.explain(v.ctx, err)
-		return c.answerBatch(v, status, pool, id, text)
-	}
-	return v.goTo(batchPath(pool.SKU, id) + "&done=batch")
 }
 
 // setMapping says what a price or product hands out: the answer to a finding about one that is unknown.
@@ -177,6 +112,9 @@ func (c *Console) setMapping(v *visit) error {
 	}
 	if err := fulfillment.Record(v.ctx, c.DB, v.who.Merchant, act); err != nil {
 		return err
+	}
+	if pool != nil && v.r.PostFormValue("back") == "pool" {
+		return v.goTo(poolPath(sku) + "&done=map")
 	}
 	return v.goTo(Path + "/findings?done=map")
 }

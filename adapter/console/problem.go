@@ -53,6 +53,7 @@ var problems = []struct {
 	{fulfillment.ErrRecalled, http.StatusConflict, "The order has no key that may be sent.", false},
 	{fulfillment.ErrNoAddress, http.StatusUnprocessableEntity, "That is no e-mail address that a mail can go to.", false},
 	{fulfillment.ErrElsewhere, http.StatusConflict, "The storefront's own process does this, in a transaction with its own tables.", false},
+	{fulfillment.ErrNoDelivery, http.StatusConflict, "There is no notice to send again: it was sent meanwhile, or never given up.", false},
 	{fulfillment.ErrSoldOut, http.StatusConflict, "Sold out.", false},
 
 	{inventory.ErrNoPool, http.StatusNotFound, "There is no pool of this SKU.", false},

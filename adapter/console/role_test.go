@@ -32,6 +32,13 @@ var allowed = map[string]string{
 	"POST /console/orders/{id}/settle":    "sa",
 	"POST /console/orders/{id}/attribute": "sa",
 
+	"POST /console/deliveries/{id}/again": "sa",
+
+	"GET /console/pools/new":  "a",
+	"POST /console/pools/new": "a",
+	"GET /console/pool/edit":  "a",
+	"POST /console/pool/edit": "a",
+
 	"POST /console/imports":              "a",
 	"GET /console/imports/{id}":          "a",
 	"POST /console/imports/{id}/confirm": "a",

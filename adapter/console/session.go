@@ -134,7 +134,7 @@ func (c *Console) known(need access.Role, serve func(*visit) error) http.Handler
 			if r.Method == http.MethodGet && r.URL.Path != Path {
 				target += "?next=" + url.QueryEscape(r.URL.RequestURI())
 			}
-			http.Redirect(w, r, target, http.StatusSeeOther)
+			redirect(w, r, target)
 		case !token.Role.May(need):
 			c.refuse(w, r, v, http.StatusForbidden, "A token of role "+string(token.Role)+" may not do this; one of role "+string(need)+" may.")
 		default:
@@ -156,7 +156,7 @@ type loginPage struct {
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
 	next := inside(r.FormValue("next"))
 	if _, ok, err := c.who(r.Context(), r); err == nil && ok {
-		http.Redirect(w, r, next, http.StatusSeeOther)
+		redirect(w, r, next)
 		return
 	}
 	c.render(w, r, http.StatusOK, "login", view{Title: "Log in", Page: loginPage{Next: next}})
@@ -192,7 +192,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		problem(http.StatusServiceUnavailable, internalProblem)
 		return
 	}
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	redirect(w, r, next)
 }
 
 // begin begins a session with a new secret, whatever cookie the browser came with: that one's session ends.
@@ -224,5 +224,5 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.setCookie(w, r, "", 0)
-	http.Redirect(w, r, Path+"/login", http.StatusSeeOther)
+	redirect(w, r, Path+"/login")
 }

@@ -80,7 +80,7 @@ func momentOfEvent(e fulfillment.PastEvent) moment {
 
 func (v *visit) momentsOfDelivery(d fulfillment.PastDelivery) []moment {
 	what := noticeWords(d.Type) + " by " + channelWords(d.Channel)
-	to := v.address(d.Recipient)
+	to := v.who.Role.Address(d.Recipient)
 	made := moment{At: d.CreatedAt, Kind: "delivery", Title: "Queued: " + what, Detail: to}
 	if d.DoneAt == nil {
 		made.Detail = joined(to, tries(d.Attempts), d.LastError)

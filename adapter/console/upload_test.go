@@ -101,7 +101,7 @@ func TestABatchIsQuarantinedReleasedAndRecalled(t *testing.T) {
 	act := func(state, reason string) answer {
 		return b.post("/console/batch", map[string][]string{"sku": {"game"}, "id": {s.batch()}, "state": {state}, "reason": {reason}})
 	}
-	b.get(path).want(http.StatusOK).has("1 of this batch", "Quarantine")
+	b.get(path).want(http.StatusOK).has("The 1 sold key stays with its buyer", "Quarantine")
 	act("quarantined", "").want(http.StatusUnprocessableEntity).has("Say why")
 	act("nonsense", "x").want(http.StatusUnprocessableEntity)
 	b.get(act("quarantined", "the supplier called").to()).has("Done.", "quarantined", "off the shelf")

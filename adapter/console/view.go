@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/keytill/keytill/adapter/access"
@@ -40,7 +41,7 @@ func (v *visit) show(status int, name, title, section string, page any) error {
 
 // goTo ends an act with the page that shows what came of it.
 func (v *visit) goTo(target string) error {
-	http.Redirect(v.w, v.r, target, http.StatusSeeOther)
+	redirect(v.w, v.r, target)
 	return nil
 }
 
@@ -57,6 +58,9 @@ var notices = map[string]string{
 	"attributed": "Noted. Stripe could not be read just now, so the order follows within minutes.",
 	"imported":   "Imported. The keys are on the shelf, and whoever waited got theirs first.",
 	"discarded":  "Discarded. Nothing was imported.",
+	"again":      "On its way: the notice is sent to the storefront again.",
+	"created":    "Made. Map a price to it, and import its keys.",
+	"changed":    "Changed. The rules below hold from now on.",
 	"batch":      "Done. The batch below is how it stands now.",
 	"sweep":      "A sweep is queued. Its report appears here when it has ended.",
 	"map":        "Mapped. Orders that waited for this are being settled.",
@@ -77,25 +81,50 @@ type view struct {
 	Admin   bool
 }
 
-// pages are the templates by name, each together with the layout.
-type pages map[string]*template.Template
+// views are the templates by name, each together with the layout, for each path that the console is mounted below: links
+// begin with it.
+type views struct {
+	now func() time.Time
 
-func (c *Console) parsePages() (pages, error) {
+	mu     sync.Mutex
+	byBase map[string]map[string]*template.Template
+}
+
+// maxBases bounds what is kept: a storefront may mount the console below a path with parameters.
+const maxBases = 32
+
+func newViews(now func() time.Time) (*views, error) {
+	v := &views{now: now, byBase: make(map[string]map[string]*template.Template)}
+	_, err := v.below("")
+	return v, err
+}
+
+// below returns the templates for a console that is mounted below a path.
+func (v *views) below(base string) (map[string]*template.Template, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if parsed := v.byBase[base]; parsed != nil {
+		return parsed, nil
+	}
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		return nil, err
 	}
-	parsed := make(pages)
+	parsed := make(map[string]*template.Template)
 	for _, name := range names {
 		word := strings.TrimSuffix(path.Base(name), ".html")
 		if word == "layout" || word == "parts" {
 			continue
 		}
-		parsed[word], err = template.New("layout.html").Funcs(words(c.Now)).ParseFS(files, "templates/layout.html", "templates/parts.html", name)
+		parsed[word], err = template.New("layout.html").Funcs(words(v.now, base)).ParseFS(files, "templates/layout.html", "templates/parts.html", name)
 		if err != nil {
 			return nil, fmt.Errorf("console: read the templates: %w", err)
 		}
 	}
+	if len(v.byBase) >= maxBases {
+		clear(v.byBase)
+	}
+	v.byBase[base] = parsed
 	return parsed, nil
 }
 
@@ -104,7 +133,11 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, nam
 	v.Now, v.Style, v.Script = c.Now(), c.static["console.css"].url, c.static["console.js"].url
 	v.Support, v.Admin = v.Who.Role.May(access.Support), v.Who.Role.May(access.Admin)
 	var page bytes.Buffer
-	if err := c.views[name].Execute(&page, v); err != nil {
+	templates, err := c.views.below(baseOf(r.Context()))
+	if err == nil {
+		err = templates[name].Execute(&page, v)
+	}
+	if err != nil {
 		c.Logger.ErrorContext(r.Context(), "a page of the console could not be made", "page", name, "error", err)
 		http.Error(w, internalProblem, http.StatusInternalServerError)
 		return

@@ -13,9 +13,11 @@ import (
 
 const clock = "2 Jan 2006 15:04 UTC"
 
-// words are the functions that templates have.
-func words(now func() time.Time) template.FuncMap {
+// words are the functions that templates have, for a console that is mounted below a path.
+func words(now func() time.Time, base string) template.FuncMap {
+	link := func(path string) string { return base + path }
 	return template.FuncMap{
+		"link":     link,
 		"num":      num[int64],
 		"count":    num[int],
 		"money":    money,
@@ -32,15 +34,14 @@ func words(now func() time.Time) template.FuncMap {
 		"stock":    stockBar,
 		"held":     heldBars,
 		"get":      func(c inventory.Counts, state string) int64 { return c[inventory.State(state)] },
-		"order":    orderPath,
-		"pool":     poolPath,
-		"batch":    batchPath,
+		"order":    func(id string) string { return link(orderPath(id)) },
+		"pool":     func(sku string) string { return link(poolPath(sku)) },
+		"batch":    func(sku string, id int64) string { return link(batchPath(sku, id)) },
 		"payment":  paymentWords,
 		"unit":     unitWords,
 		"tally":    tallyWords,
 		"act":      actWords,
 		"finding":  findingTitle,
-		"units":    unitsOf,
 	}
 }
 
@@ -193,21 +194,4 @@ func heldBars(h fulfillment.HeldByAge) []bar {
 		bars[i].Y = 100 - bars[i].Height
 	}
 	return bars
-}
-
-// A tally is how many units of an order are in a state.
-type tally struct {
-	State fulfillment.UnitState
-	N     int
-}
-
-func unitsOf(o fulfillment.Order) []tally {
-	counts := o.Units()
-	var all []tally
-	for _, state := range fulfillment.UnitStates {
-		if n := counts[state]; n > 0 {
-			all = append(all, tally{state, n})
-		}
-	}
-	return all
 }
