@@ -27,7 +27,7 @@ func (c *command) token() *cobra.Command {
 			"it in: that line holds the token hashed. The file is read when the daemon starts.\n\n" +
 			"Roles: viewer looks at orders and stock; support also sends again, reveals, revokes and replaces; admin may do\n" +
 			"everything; storefront is for a shop's server; verify asks whether keys may be used.",
-		Example: "  keytill token new --role verify --name licence-server",
+		Example: "  keytill token new --role verify --name licence-server\n  keytill token new --role support --name jane --json > token.json",
 		Args:    args(),
 		RunE: func(*cobra.Command, []string) error {
 			if role == "" || token.Name == "" {
@@ -43,8 +43,8 @@ func (c *command) token() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "viewer, support, admin, storefront or verify")
-	cmd.Flags().StringVar(&token.Name, "name", "", "whose it is, for audit and log")
+	cmd.Flags().StringVar(&role, "role", "", "what it may do: viewer, `support`, admin, storefront or verify")
+	cmd.Flags().StringVar(&token.Name, "name", "", "whose it is, for audit and log: `jane`, licence-server")
 	return group("token", "Access tokens of the API and the console", cmd)
 }
 
@@ -109,7 +109,7 @@ func (c *command) orderLink() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&end, "end", false, "end all links that were given out so far")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit: `'ticket 12'`")
 	return cmd
 }
 

@@ -43,7 +43,7 @@ func (c *command) batchList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&sku, "pool", "", "the pool's SKU")
+	cmd.Flags().StringVar(&sku, "pool", "", "the pool's SKU: `editor`")
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (c *command) batchSet(verb, short string, state inventory.BatchState) *cobr
 	cmd := &cobra.Command{
 		Use:     verb + " --pool SKU (--last | --id ID)",
 		Short:   short,
-		Example: "  keytill batch " + verb + " --pool editor --last",
+		Example: "  keytill batch " + verb + " --pool editor --last --reason 'supplier, 12 June'\n  keytill batch " + verb + " --pool editor --id 4",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -91,10 +91,10 @@ func (c *command) batchSet(verb, short string, state inventory.BatchState) *cobr
 			})
 		},
 	}
-	cmd.Flags().StringVar(&sku, "pool", "", "the pool's SKU")
-	cmd.Flags().Int64Var(&id, "id", 0, "the batch")
+	cmd.Flags().StringVar(&sku, "pool", "", "the pool's SKU: `editor`")
+	cmd.Flags().Int64Var(&id, "id", 0, "the batch, as `keytill batch list` numbers them: `4`")
 	cmd.Flags().BoolVar(&last, "last", false, "the newest batch")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit: `'supplier, 12 June'`")
 	return cmd
 }
 

@@ -42,7 +42,7 @@ func (c *command) demo() *cobra.Command {
 			return c.runDemo(cmd.Context(), config)
 		},
 	}
-	cmd.Flags().IntVar(&config.Orders, "orders", demo.DefaultOrders, "how many buyers come at once, up to 10000; Stripe's rate limit lets some 20 a second through")
+	cmd.Flags().IntVar(&config.Orders, "orders", demo.DefaultOrders, "how many buyers come at once, up to 10000")
 	cmd.Flags().IntVar(&config.Keys, "keys", demo.DefaultKeys, "how many keys there are for them, up to 10000")
 	cmd.Flags().BoolVar(&stay, "serve", false, "stay open afterwards, with the console, until Ctrl-C")
 	return cmd

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // walk visits every command.
@@ -22,7 +25,6 @@ func everyCommand(t *testing.T) *cobra.Command {
 	c := &command{Process: process(&out, &out)}
 	root := c.root()
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	return root
 }
 
@@ -30,38 +32,112 @@ func TestEveryCommandHelps(t *testing.T) {
 	t.Parallel()
 	walk(everyCommand(t), func(cmd *cobra.Command) {
 		path := cmd.CommandPath()
-		if strings.HasPrefix(path, "keytill help") || strings.HasPrefix(path, "keytill completion") {
+		if path == "keytill help" {
 			return // cobra's own
 		}
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
 			t.Errorf("%s: a short help of one line without a full stop, not %q", path, cmd.Short)
 		}
-		if !cmd.HasSubCommands() {
-			if cmd.Example == "" {
-				t.Errorf("%s has no example", path)
-			}
-			if cmd.Args == nil {
-				t.Errorf("%s takes whatever is typed after it", path)
-			}
+		if !cmd.HasSubCommands() && cmd.Args == nil {
+			t.Errorf("%s takes whatever is typed after it", path)
 		}
-		for line := range strings.SplitSeq(cmd.Example, "\n") {
-			if cmd.Example != "" && (!strings.HasPrefix(line, "  ") || !strings.Contains(line, "keytill")) {
-				t.Errorf("%s: the example %q shows no command", path, line)
-			}
-		}
-		for line := range strings.SplitSeq(cmd.Long, "\n") {
-			if n := len([]rune(line)); n > 125 {
+		var page bytes.Buffer
+		printHelp(&page, cmd)
+		for line := range strings.SplitSeq(page.String(), "\n") {
+			if n := utf8.RuneCountInString(line); n > helpColumns {
 				t.Errorf("%s: a line of the help has %d characters: %s", path, n, line)
+			}
+		}
+		for _, part := range []string{"\nUsage\n", "\nExamples\n"} {
+			if !strings.Contains(page.String(), part) {
+				t.Errorf("%s: its help has no%sin it:\n%s", path, part, page.String())
 			}
 		}
 	})
 }
 
+// Every flag stands in an example of its command; a setting, which all commands have, has an example of its own.
+func TestEveryFlagHasAnExample(t *testing.T) {
+	t.Parallel()
+	root := everyCommand(t)
+	walk(root, func(cmd *cobra.Command) {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !strings.Contains(cmd.Example+" ", "--"+f.Name+" ") && !strings.Contains(cmd.Example, "--"+f.Name+"\n") {
+				t.Errorf("%s: no example has --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+	})
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Value.Type() != "bool" && len(f.Annotations[exampleOf]) == 0 {
+			t.Errorf("--%s has no example", f.Name)
+		}
+	})
+}
+
+// An example that its own command does not take is worse than none.
+func TestExamplesAreWhatCommandsTake(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	walk(everyCommand(t), func(cmd *cobra.Command) {
+		for line := range strings.SplitSeq(cmd.Example, "\n") {
+			if line != "" && (!strings.HasPrefix(line, "  ") || !strings.Contains(line, "keytill")) {
+				t.Errorf("%s: the example %q shows no command", cmd.CommandPath(), line)
+			}
+			for _, words := range calls(line) {
+				tried++
+				found, rest, err := everyCommand(t).Find(words)
+				if err == nil {
+					err = found.ParseFlags(rest)
+				}
+				if err == nil {
+					err = found.ValidateArgs(found.Flags().Args())
+				}
+				if err != nil || !found.Runnable() {
+					t.Errorf("%s: %s: %v", cmd.CommandPath(), strings.TrimSpace(line), err)
+				}
+			}
+		}
+	})
+	if tried < 60 {
+		t.Errorf("only %d commands in all examples: are they read?", tried)
+	}
+}
+
+// calls are the words after keytill of each call in a line of shell.
+func calls(line string) (all [][]string) {
+	for _, part := range regexp.MustCompile(`&&|[|;<>()]`).Split(quoted.ReplaceAllStringFunc(line, hideMarks), -1) {
+		words := quotedWords.FindAllString(part, -1)
+		for i, word := range words {
+			if word != "keytill" {
+				continue
+			}
+			var call []string
+			for _, w := range words[i+1:] {
+				call = append(call, strings.Trim(showMarks(w), "'\""))
+			}
+			all = append(all, call)
+			break
+		}
+	}
+	return all
+}
+
+var (
+	quoted      = regexp.MustCompile(`'[^']*'|"[^"]*"`)
+	quotedWords = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|\S)+`)
+	shellMarks  = strings.NewReplacer("|", "\x01", ";", "\x02", "<", "\x03", ">", "\x04", "(", "\x05", ")", "\x06", "&", "\x07")
+	noMarks     = strings.NewReplacer("\x01", "|", "\x02", ";", "\x03", "<", "\x04", ">", "\x05", "(", "\x06", ")", "\x07", "&")
+)
+
+func hideMarks(s string) string { return shellMarks.Replace(s) }
+
+func showMarks(s string) string { return noMarks.Replace(s) }
+
 // interfaceCommands are those that users rely on.
 var interfaceCommands = []string{"demo", "serve", "migrate", "keyset new", "keyset rotate", "merchant add", "pool create", "pool map", "pool list",
 	"import", "stock", "stock rebuild", "batch list", "batch quarantine", "batch release", "batch recall", "order show", "order resend",
 	"order retry", "order settle", "key revoke", "key replace", "key verify", "refund attribute", "findings", "reconcile", "audit", "doctor",
-	"token new", "dashboards", "completion bash"}
+	"token new", "dashboards", "recipe", "completion bash", "completion zsh", "completion fish"}
 
 func TestEveryPromisedCommandIsThere(t *testing.T) {
 	t.Parallel()
@@ -77,12 +153,26 @@ func TestEveryPromisedCommandIsThere(t *testing.T) {
 	}
 }
 
-func TestShellsCompleteCommands(t *testing.T) {
+func TestEverySettingIsAFlagAndAVariable(t *testing.T) {
 	t.Parallel()
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		var out, problems bytes.Buffer
-		if code := Run(t.Context(), process(&out, &problems, "completion", shell)); code != exitDone || out.Len() < 1000 {
-			t.Errorf("%s: exit %d, %d bytes, %s", shell, code, out.Len(), problems.String())
+	// As users know them; the README and the recipes lean on these names.
+	for _, name := range []string{"DATABASE_URL", "STRIPE_API_KEY", "STRIPE_WEBHOOK_SECRETS", "STRIPE_API_URL", "KEYSET", "KEYSET_FILE", "LISTEN",
+		"TOKENS_FILE", "SMTP_URL", "MAIL_FROM", "HOOK_URL", "HOOK_SECRET", "RECONCILE_EVERY", "RECONCILE_GRACE", "RESERVATION_TTL", "LOG"} {
+		flag := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+		c := &command{Process: process(&bytes.Buffer{}, &bytes.Buffer{})}
+		c.Getenv = func(asked string) string {
+			if asked == "KEYTILL_"+name {
+				return "from the variable"
+			}
+			return ""
+		}
+		f := c.root().PersistentFlags().Lookup(flag)
+		if f == nil || f.Value.String() != "from the variable" || !strings.Contains(f.Usage, "KEYTILL_"+name) {
+			t.Errorf("%s: --%s is %+v", name, flag, f)
+			continue
+		}
+		if err := f.Value.Set("from the flag"); err != nil || f.Value.String() != "from the flag" {
+			t.Errorf("--%s does not win over its variable", flag)
 		}
 	}
 }

@@ -31,7 +31,12 @@ func (c *command) importKeys() *cobra.Command {
 			"Keys are kept as they are, but for spaces around them, which are cut off. Blank rows are passed over. Keys that the\n" +
 			"file or the pool has already are not stored twice.",
 		Example: "  keytill import editor keys.txt --dry-run\n" +
-			"  keytill import editor keys.csv --column 'Product key' --use-by-column 'Valid until' --supplier 'Key Wholesale Ltd'",
+			"  keytill import editor keys.txt --supplier 'Key Wholesale Ltd' --across-pools\n" +
+			"  keytill import editor keys.csv --column key --use-by-column 'Valid until'\n" +
+			"  keytill import editor june.dat --separator tab --no-header --column 2\n" +
+			"  keytill import editor - --format csv < june.csv\n" +
+			"  keytill import editor keys.txt --duplicates refuse --force\n" +
+			"  gpg -d keys.gpg | keytill import editor -",
 		Args: args("a SKU", "a FILE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := readImportFlags(&imp, format, separator, duplicates); err != nil {
@@ -45,13 +50,13 @@ func (c *command) importKeys() *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&imp.DryRun, "dry-run", false, "print the same report and change nothing")
 	flags.BoolVar(&imp.Force, "force", false, "import the same file again")
-	flags.StringVar(&imp.Supplier, "supplier", "", "whom the keys are from")
-	flags.StringVar(&format, "format", "", "lines or csv; by the file's name and the other flags unless set")
-	flags.StringVar(&imp.Column, "column", "", "the keys' column, by name or number from 1")
-	flags.StringVar(&imp.UseByColumn, "use-by-column", "", "the column with each key's last day of use, like 2027-12-31")
+	flags.StringVar(&imp.Supplier, "supplier", "", "whom the keys are from: `'Key Wholesale Ltd'`")
+	flags.StringVar(&format, "format", "", "lines or `csv`; by the file's name and the other flags unless set")
+	flags.StringVar(&imp.Column, "column", "", "the keys' column, by name or number from 1: `'Product key'`")
+	flags.StringVar(&imp.UseByColumn, "use-by-column", "", "the column with each key's last day of use, which is like 2027-12-31: `'Valid until'`")
 	flags.BoolVar(&imp.NoHeader, "no-header", false, "the file has no header")
-	flags.StringVar(&separator, "separator", "", "what separates columns: ',' (unless set), ';', '|' or tab")
-	flags.StringVar(&duplicates, "duplicates", string(inventory.SkipDuplicates), "skip keys that are there already, or refuse the file")
+	flags.StringVar(&separator, "separator", "", "what separates columns: ',' (unless set), `';'`, '|' or tab")
+	flags.StringVar(&duplicates, "duplicates", string(inventory.SkipDuplicates), "`skip` keys that are there already, or refuse the file")
 	flags.BoolVar(&imp.AcrossPools, "across-pools", false, "keys of the merchant's other pools count as there already")
 	return cmd
 }

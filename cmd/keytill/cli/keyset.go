@@ -54,13 +54,13 @@ func (c *command) keysetRotate() *cobra.Command {
 			"With the embedded database, and no daemon on it, `keytill keyset rotate` does all of it.\n\n" +
 			"Else the keyset is in your hands, and daemons that run hold copies of it, so it goes in steps. Each step prints the\n" +
 			"next keyset; give it to every daemon and restart them all before the next step:\n\n" +
-			"  1. keytill keyset rotate --add      > 1.json   the new key is there, to decrypt with; the old one still encrypts\n" +
-			"  2. keytill keyset rotate --promote  > 2.json   the new key encrypts\n" +
-			"  3. keytill keyset rotate                       the database's keys are encrypted anew; run it with 2.json\n" +
-			"  4. keytill keyset rotate --drop     > 3.json   the old key is gone; refused while anything needs it\n\n" +
+			"  1. keytill keyset rotate --add > 1.json\n     the new key is there, to decrypt with; the old one still encrypts\n" +
+			"  2. keytill keyset rotate --promote > 2.json\n     the new key encrypts\n" +
+			"  3. keytill keyset rotate\n     the database's keys are encrypted anew; run it with 2.json\n" +
+			"  4. keytill keyset rotate --drop > 3.json\n     the old key is gone; refused while anything needs it\n\n" +
 			"Keep the old keyset for as long as you keep backups of the database from before. Dropping it also ends the links to\n" +
 			"order pages that were sent before step 2.",
-		Example: "  keytill keyset rotate --add > next.json",
+		Example: "  keytill keyset rotate\n  keytill keyset rotate --add > 1.json\n  keytill keyset rotate --promote > 2.json\n  keytill keyset rotate --drop > 3.json",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			steps := 0

@@ -27,6 +27,7 @@ func (c *command) orderShow() *cobra.Command {
 		Short: "Find orders by whatever the buyer holds",
 		Example: "  keytill order show buyer@example.com\n" +
 			"  keytill order show ch_3Abc\n" +
+			"  keytill order show --key ABCD-1234 --json | jq '.[].id'\n" +
 			"  keytill order show cs_live_a1 --reveal --reason 'ticket 12'",
 		Args: atMost("one thing to look for"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -56,9 +57,9 @@ func (c *command) orderShow() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "find by a key's text")
+	cmd.Flags().StringVar(&key, "key", "", "find by a key's text: `ABCD-1234`")
 	cmd.Flags().BoolVar(&reveal, "reveal", false, "show the keys, which the audit notes")
-	cmd.Flags().StringVar(&reason, "reason", "", "why the keys are shown")
+	cmd.Flags().StringVar(&reason, "reason", "", "why the keys are shown: `'ticket 12'`")
 	return cmd
 }
 
@@ -157,7 +158,7 @@ func (c *command) orderResend() *cobra.Command {
 		Short: "Mail an order's keys again",
 		Long: "Mails an order's keys again, to its own address or to another one. Suspended and revoked keys are not in it. The\n" +
 			"audit notes it.",
-		Example: "  keytill order resend cs_live_a1 --to right@example.com",
+		Example: "  keytill order resend cs_live_a1\n  keytill order resend cs_live_a1 --to right@example.com --reason 'ticket 12'",
 		Args:    args("an id of the order's payment"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error {
@@ -170,8 +171,8 @@ func (c *command) orderResend() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "another address than the order's")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&to, "to", "", "another address than the order's: `right@example.com`")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit: `'ticket 12'`")
 	return cmd
 }
 

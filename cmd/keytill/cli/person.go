@@ -31,11 +31,12 @@ func (c *command) onUnit(verb, short, long string, act func(context.Context, *op
 		reason string
 	)
 	cmd := &cobra.Command{
-		Use:     verb + " --order ID [--line LI] --unit N --reason R",
-		Short:   short,
-		Long:    long,
-		Example: "  keytill key " + verb + " --order cs_live_a1 --unit 1 --reason 'already redeemed'",
-		Args:    args(),
+		Use:   verb + " --order ID [--line LI] --unit N --reason R",
+		Short: short,
+		Long:  long,
+		Example: "  keytill key " + verb + " --order cs_live_a1 --unit 1 --reason 'already redeemed'\n" +
+			"  keytill key " + verb + " --order pi_3Abc --line li_1Abc --unit 2 --reason faulty",
+		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case ref.Order == "":
@@ -56,10 +57,10 @@ func (c *command) onUnit(verb, short, long string, act func(context.Context, *op
 			})
 		},
 	}
-	cmd.Flags().StringVar(&ref.Order, "order", "", "an id of the order's payment")
-	cmd.Flags().StringVar(&ref.Line, "line", "", "the line (li_…); not needed where only one has such a unit")
-	cmd.Flags().IntVar(&ref.Unit, "unit", 0, "the unit, from 1")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&ref.Order, "order", "", "an id of the order's payment: `cs_live_a1`")
+	cmd.Flags().StringVar(&ref.Line, "line", "", "the line, `li_1Abc`; not needed where only one has such a unit")
+	cmd.Flags().IntVar(&ref.Unit, "unit", 0, "the unit, from `1`")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit: `'ticket 12'`")
 	return cmd
 }
 
@@ -70,7 +71,7 @@ func (c *command) refund() *cobra.Command {
 		Short: "Say which lines a refund is for",
 		Long: "Answers the finding unattributed_refund: says which lines, prices or SKUs a partial refund is for, each with the\n" +
 			"number of units after a colon. --lines none says that it takes no key: goodwill, shipping, a later discount.",
-		Example: "  keytill refund attribute re_3Abc --lines li_1Abc:2\n  keytill refund attribute re_3Abc --lines none",
+		Example: "  keytill refund attribute re_3Abc --lines li_1Abc:2\n  keytill refund attribute re_3Abc --lines none --reason goodwill",
 		Args:    args("a refund (re_…)"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if lines == "" {
@@ -87,8 +88,8 @@ func (c *command) refund() *cobra.Command {
 			})
 		},
 	}
-	attribute.Flags().StringVar(&lines, "lines", "", "li_…[:N], several separated by commas, or none")
-	attribute.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	attribute.Flags().StringVar(&lines, "lines", "", "lines, prices or SKUs with a number of units, `li_1Abc:2`, separated by commas; or none")
+	attribute.Flags().StringVar(&reason, "reason", "", "why, for the audit: `'ticket 12'`")
 	return group("refund", "Refunds that do not say what they are for", attribute)
 }
 
@@ -96,7 +97,7 @@ func (c *command) audit() *cobra.Command {
 	var most int
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List who revealed, revoked, replaced or imported what, when and why",
+		Short: "List who revealed, revoked, replaced or imported what, and why",
 		Long: "Lists what people did, newest first: who revealed, revoked, replaced, sent again or imported what, when and why.\n" +
 			"Nothing is ever taken out of it.",
 		Example: "  keytill audit --most 20\n  keytill audit --json | jq '.[] | select(.action == \"reveal\")'",
@@ -124,6 +125,6 @@ func (c *command) audit() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&most, "most", 100, "how many, newest first")
+	cmd.Flags().IntVar(&most, "most", 100, "how many lines, newest first: `20`")
 	return cmd
 }

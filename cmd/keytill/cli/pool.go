@@ -38,7 +38,7 @@ func (c *command) merchant() *cobra.Command {
 			})
 		},
 	}
-	add.Flags().StringVar(&account, "account", "", "the Connect account (acct_…)")
+	add.Flags().StringVar(&account, "account", "", "the Connect account: `acct_1Abc`")
 	return group("merchant", "Merchants of a Connect platform", add)
 }
 
@@ -62,10 +62,12 @@ func (c *command) poolCreate() *cobra.Command {
 		pendingSupply, maxReserved   int64
 	)
 	cmd := &cobra.Command{
-		Use:     "create SKU",
-		Short:   "Make a pool",
-		Example: "  keytill pool create editor --name 'Photo Editor 3'",
-		Args:    args("a SKU"),
+		Use:   "create SKU",
+		Short: "Make a pool",
+		Example: "  keytill pool create editor --name 'Photo Editor 3' --low 10%\n" +
+			"  keytill pool create game --release 2027-01-31T12:00:00Z --pending-supply 500\n" +
+			"  keytill pool create pin --shortage fail --max-reserved 50",
+		Args: args("a SKU"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			pool := inventory.Pool{Merchant: c.settings.merchant, SKU: given[0], Name: name, Shortage: inventory.Shortage(shortage), CreatedAt: c.Now()}
 			if shortage != string(inventory.Wait) && shortage != string(inventory.Fail) {
@@ -107,12 +109,12 @@ func (c *command) poolCreate() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "what a buyer reads; the SKU unless set")
-	cmd.Flags().StringVar(&shortage, "shortage", "wait", "what a paid unit does without stock: wait or fail")
-	cmd.Flags().Int64Var(&pendingSupply, "pending-supply", 0, "how many units may be sold ahead; any number unless set")
-	cmd.Flags().StringVar(&low, "low", "", "tell when no more keys than this are left: N, or N% of what was last stocked")
-	cmd.Flags().Int64Var(&maxReserved, "max-reserved", 0, "how many keys carts may hold at once; any number unless set")
-	cmd.Flags().StringVar(&release, "release", "", "announce nothing to buyers before this time (RFC 3339)")
+	cmd.Flags().StringVar(&name, "name", "", "what a buyer reads; the SKU unless set: `'Photo Editor 3'`")
+	cmd.Flags().StringVar(&shortage, "shortage", "wait", "what a paid unit does without stock: `wait` or fail")
+	cmd.Flags().Int64Var(&pendingSupply, "pending-supply", 0, "how many units may be sold ahead; any number unless set: `500`")
+	cmd.Flags().StringVar(&low, "low", "", "tell when no more keys than this are left, 20, or `10%` of what was last stocked")
+	cmd.Flags().Int64Var(&maxReserved, "max-reserved", 0, "how many keys carts may hold at once; any number unless set: `50`")
+	cmd.Flags().StringVar(&release, "release", "", "announce nothing to buyers before this time: `2027-01-31T12:00:00Z`")
 	return cmd
 }
 
@@ -178,9 +180,9 @@ func (c *command) poolMap() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&price, "price", "", "a Stripe price (price_…)")
-	cmd.Flags().StringVar(&product, "product", "", "a Stripe product (prod_…), for all its prices")
-	cmd.Flags().IntVar(&perUnit, "per-unit", 1, "keys for each unit of quantity")
+	cmd.Flags().StringVar(&price, "price", "", "a Stripe price: `price_1Abc`")
+	cmd.Flags().StringVar(&product, "product", "", "a Stripe product, `prod_9`, for all its prices")
+	cmd.Flags().IntVar(&perUnit, "per-unit", 1, "keys for each unit of quantity: `2`")
 	cmd.Flags().BoolVar(&noKeys, "no-keys", false, "no keys here")
 	return cmd
 }

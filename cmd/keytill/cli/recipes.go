@@ -13,7 +13,7 @@ import (
 func (c *command) recipe() *cobra.Command {
 	return &cobra.Command{
 		Use:   "recipe [NAME]",
-		Short: "Print how to set it up, import, rotate, restore, upgrade: with commands to copy",
+		Short: "Recipes to copy from: set up, import, rotate, restore, upgrade",
 		Long: "Prints a recipe: a short text with commands to copy, for what is done once in a while. Without a name it lists\n" +
 			"them all.",
 		Example: "  keytill recipe\n  keytill recipe restore | less",

@@ -41,7 +41,7 @@ func (c *command) reconcile() *cobra.Command {
 			return c.with(cmd.Context(), func(ctx context.Context, op *operator) error { return c.runReconcile(ctx, op, o, one) })
 		},
 	}
-	cmd.Flags().StringVar(&since, "since", "", "look back so far, such as 72h or 30d; else to where the last sweep ended, and a week more")
+	cmd.Flags().StringVar(&since, "since", "", "look back so far, such as `72h` or 30d; else to where the last sweep ended, and a week more")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "tell what would be settled and change nothing")
 	return cmd
 }

@@ -82,7 +82,12 @@ func (c *command) root() *cobra.Command {
 		Short: "Licence keys for Stripe orders: exactly one a unit",
 		Long: "keytill hands a licence key to every paid order line of a Stripe storefront: exactly one key a unit,\n" +
 			"never two, never none, and takes it back when the money goes back.\n\n" +
-			"New here? `keytill demo` needs nothing set up.",
+			"New here? `keytill demo` needs nothing set up, and `keytill recipe` lists what else is written down.\n\n" +
+			"Exit code 0 is done, 1 failed, 2 wrong usage.",
+		Example: "  keytill demo --serve\n" +
+			"  keytill stock --json | jq '.[] | {sku, counts}'\n" +
+			"  keytill --merchant acme order show buyer@example.com\n" +
+			"  keytill --data-dir /var/lib/keytill serve",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
@@ -92,9 +97,13 @@ func (c *command) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%v. See `%s --help`", err, cmd.CommandPath())
 	})
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(c.Stdout, cmd) })
 	c.settings.register(root.PersistentFlags(), c.Getenv)
 	root.AddCommand(c.demo(), c.serve(), c.migrate(), c.keyset(), c.merchant(), c.pool(), c.importKeys(), c.batch(), c.stock(), c.order(),
-		c.key(), c.token(), c.hooks(), c.refund(), c.reconcile(), c.findings(), c.audit(), c.doctor(), c.dashboards(), c.recipe())
+		c.key(), c.token(), c.hooks(), c.refund(), c.reconcile(), c.findings(), c.audit(), c.doctor(), c.dashboards(), c.recipe(), c.completion())
+	root.CompletionOptions.DisableDefaultCmd = true
+	takeExamples(root)
+	completeValues(root)
 	return root
 }
 

@@ -215,7 +215,7 @@ func (c *command) migrate() *cobra.Command {
 		Short: "Bring the database's schema up to this version",
 		Long: "Brings the schema up to this version. `keytill serve` does it, too, unless it is told not to; run it by itself where\n" +
 			"the daemon's user may not change tables. Several at once are no harm, and daemons of the version before go on meanwhile.",
-		Example: "  KEYTILL_DATABASE_URL=postgres://owner@db/shop keytill migrate && keytill serve --no-migrate",
+		Example: "  keytill migrate && keytill serve --no-migrate\n  keytill migrate --database-url postgres://owner@db/shop",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logger, err := c.logger()

@@ -41,6 +41,6 @@ func (c *command) verify() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&sku, "sku", "", "look in this pool alone")
+	cmd.Flags().StringVar(&sku, "sku", "", "look in this pool alone: `editor`")
 	return cmd
 }
