@@ -14,6 +14,7 @@ import (
 	"github.com/keytill/keytill/adapter/limit"
 	"github.com/keytill/keytill/adapter/orderpage"
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/logs"
 	"github.com/keytill/keytill/inventory"
 )
 
@@ -53,9 +54,9 @@ func (s *Shop) mountPages(router chi.Router) {
 		shop = letter.Name(from.Name)
 	}
 	pages := orderpage.New(orderpage.Config{Orders: s.service, Links: s.links, Shop: shop, Now: s.config.Now, Logger: s.config.Logger})
-	serve := func(w http.ResponseWriter, r *http.Request) { pages.Serve(w, r, chi.URLParam(r, "link")) }
-	router.Get(orderpage.Path+"{link}", serve)
-	router.Post(orderpage.Path+"{link}", serve)
+	serve := logs.Requests(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pages.Serve(w, r, chi.URLParam(r, "link")) }))
+	router.Method(http.MethodGet, orderpage.Path+"{link}", serve)
+	router.Method(http.MethodPost, orderpage.Path+"{link}", serve)
 }
 
 func (s *Shop) mountLicence(router chi.Router) {
@@ -63,10 +64,10 @@ func (s *Shop) mountLicence(router chi.Router) {
 		return
 	}
 	keys := &licence.Handler{Keys: licenceKeys{s}, Limit: limit.New(licence.PerMinute, s.config.Now), Logger: s.config.Logger}
-	verify := s.config.Tokens.Require(access.Verify, http.HandlerFunc(keys.Verify))
+	verify := logs.Requests(s.config.Tokens.Require(access.Verify, http.HandlerFunc(keys.Verify)))
 	router.Method(http.MethodGet, "/v1/keys/verify", verify)
 	router.Method(http.MethodPost, "/v1/keys/verify", verify)
-	router.Method(http.MethodGet, "/v1/keys/changes", s.config.Tokens.Require(access.Verify, http.HandlerFunc(keys.Changes)))
+	router.Method(http.MethodGet, "/v1/keys/changes", logs.Requests(s.config.Tokens.Require(access.Verify, http.HandlerFunc(keys.Changes))))
 }
 
 // licenceKeys reads what licence servers ask for.

@@ -18,6 +18,7 @@ import (
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/internal/jobs"
+	"github.com/keytill/keytill/internal/logs"
 	"github.com/keytill/keytill/internal/pg"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/migrations"
@@ -49,6 +50,7 @@ func New(ctx context.Context, config Config) (*Shop, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
+	config.Logger = logs.New(config.Logger)
 	shop := &Shop{config: config, senders: make(map[fulfillment.Channel]fulfillment.Sender)}
 	shop.livemode, _ = stripeapi.Livemode(config.Stripe.APIKey)
 	if err := shop.makeLinks(); err != nil {
@@ -109,7 +111,7 @@ func (s *Shop) makeParts() (err error) {
 	if s.webhook, err = s.newWebhook(); err != nil {
 		return err
 	}
-	s.webhook = s.traced("webhook", s.webhook)
+	s.webhook = logs.Requests(s.traced("webhook", s.webhook))
 	return nil
 }
 

@@ -38,10 +38,11 @@ func (s *Shop) tracedCalls(next http.RoundTripper) http.RoundTripper {
 
 // jobMiddleware is around each job.
 func (s *Shop) jobMiddleware() []rivertype.Middleware {
-	if s.config.Tracer == nil {
-		return nil
+	around := []rivertype.Middleware{&loggedJobs{}}
+	if s.config.Tracer != nil {
+		around = append(around, &tracedJobs{tracer: s.config.Tracer.Tracer(tracerName)})
 	}
-	return []rivertype.Middleware{&tracedJobs{tracer: s.config.Tracer.Tracer(tracerName)}}
+	return around
 }
 
 type tracedJobs struct {

@@ -33,6 +33,7 @@ var ranks = map[string]int{
 var inner = map[string][]string{
 	"internal/pg":       {"inventory", "fulfillment", "webhooks", "reconcile", "adapter", "cmd"},
 	"internal/jobs":     {"adapter", "cmd"},
+	"internal/logs":     {"adapter"},
 	"internal/pgserver": {"internal/pgtest", "cmd"},
 }
 

@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/keytill/keytill/adapter/problem"
+	"github.com/keytill/keytill/internal/logs"
 	"github.com/keytill/keytill/inventory"
 )
 
@@ -154,10 +155,11 @@ func (t *Tokens) Require(need Role, next http.Handler) http.Handler {
 		switch {
 		case !strings.EqualFold(scheme, "Bearer") || !known:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="keytill"`)
-			problem.Write(w, http.StatusUnauthorized, "send a valid token as Authorization: Bearer …")
+			problem.Write(w, http.StatusUnauthorized, "unauthorized", "send a valid token as Authorization: Bearer …")
 		case !token.Role.May(need):
-			problem.Write(w, http.StatusForbidden, fmt.Sprintf("a token of role %s may not do this, one of role %s may", token.Role, need))
+			problem.Write(w, http.StatusForbidden, "forbidden", fmt.Sprintf("a token of role %s may not do this, one of role %s may", token.Role, need))
 		default:
+			logs.Note(r.Context(), "token", token.Name)
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, token)))
 		}
 	})

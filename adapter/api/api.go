@@ -24,6 +24,7 @@ import (
 
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/logs"
 	"github.com/keytill/keytill/reconcile"
 )
 
@@ -75,6 +76,7 @@ func Mount(router chi.Router, c Config) error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	c.Logger = logs.New(c.Logger)
 	a := &API{Config: c}
 	routes := router.With(a.guard)
 	config := huma.DefaultConfig("keytill", "1")

@@ -88,11 +88,14 @@ func (a *API) describeLicence() {
 		Key string `json:"key" minLength:"1" maxLength:"4096" doc:"The key's text."`
 		SKU string `json:"sku,omitempty" maxLength:"255" doc:"Look in this pool alone."`
 	}](document, "KeyQuestion"))
+	verify.Errors = []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable}
 	respond(document, &verify, schemaOf[inventory.Verified](document, "KeyVerdict"))
 	document.AddOperation(&verify)
 
 	changes := a.describe(operation{id: "list-key-changes", method: http.MethodGet, path: "/v1/keys/changes", tag: "Keys",
-		title: "Follow what becomes of sold keys", about: "For licence servers that keep a list: revoked, suspended, valid again."})
+		title: "Follow what becomes of sold keys", about: "For licence servers that keep a list: revoked, suspended, valid again. " +
+			"410 says that the database was restored from a backup since the cursor was given out: forget the list, and begin without one."})
+	changes.Errors = append([]int{http.StatusGone}, verify.Errors...)
 	changes.Parameters = append(changes.Parameters, query("after", "The next of the answer before; the beginning without one.", "string"),
 		query("limit", "How many, from 1 to 1000; 100 unless said.", "integer"))
 	respond(document, &changes, schemaOf[struct {

@@ -107,7 +107,7 @@ func (a *API) once(o operation, maxBody int64) func(huma.Context, func(huma.Cont
 		req := request{merchant: token.Merchant, actor: token.Name, key: key, hash: hashOf(r, body), begun: a.Now().UTC().Truncate(time.Microsecond)}
 		mine, err := a.begin(hc.Context(), req, o.repeat == repeatSafe)
 		if err != nil {
-			a.log(hc.Context()).ErrorContext(hc.Context(), "could not note an Idempotency-Key", "error", err)
+			a.Logger.ErrorContext(hc.Context(), "could not note an Idempotency-Key", "error", err)
 			a.refuse(hc, http.StatusServiceUnavailable, "busy", "the request was not begun: send it again")
 			return
 		}
@@ -155,7 +155,7 @@ func (a *API) repeat(hc huma.Context, req request) {
 	case errors.Is(err, pgx.ErrNoRows): // it failed just now
 		a.refuse(hc, http.StatusConflict, "under_way", "the first request with this Idempotency-Key has just failed: send it again")
 	case err != nil:
-		a.log(ctx).ErrorContext(ctx, "could not read what an Idempotency-Key stands for", "error", err)
+		a.Logger.ErrorContext(ctx, "could not read what an Idempotency-Key stands for", "error", err)
 		a.refuse(hc, http.StatusServiceUnavailable, "busy", "send the request again in a moment")
 	case !bytes.Equal(first.hash, req.hash):
 		a.refuse(hc, http.StatusUnprocessableEntity, "key_reused", "this Idempotency-Key was used for another request: make up a new one")
@@ -191,7 +191,7 @@ func (a *API) keep(hc huma.Context, req request, w http.ResponseWriter, do func(
 			err = a.store(ctx, forgetRequest, req)
 		}
 		if err != nil {
-			a.log(ctx).ErrorContext(ctx, "could not keep the answer to an Idempotency-Key", "error", err)
+			a.Logger.ErrorContext(ctx, "could not keep the answer to an Idempotency-Key", "error", err)
 		}
 	}()
 	do(recorder)

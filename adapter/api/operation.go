@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/keytill/keytill/adapter/access"
+	"github.com/keytill/keytill/internal/logs"
 )
 
 // An operation is one route.
@@ -137,9 +138,8 @@ func (a *API) admit(id string) func(huma.Context, func(huma.Context)) {
 		case !may(token.Role, id):
 			a.refuse(ctx, http.StatusForbidden, "forbidden", fmt.Sprintf("a token of role %s may not do this", token.Role))
 		default:
-			if about := aboutOf(ctx.Context()); about != nil {
-				about.operation, about.token = id, token.Name
-			}
+			logs.Note(ctx.Context(), "operation", id)
+			logs.Note(ctx.Context(), "token", token.Name)
 			next(huma.WithValue(ctx, callerKey{}, token))
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/logs"
 )
 
 // OrderInput names an order.
@@ -161,6 +163,15 @@ func (a *API) order(ctx context.Context, id string) (fulfillment.Order, error) {
 	return fulfillment.LoadOrder(ctx, a.DB, caller(ctx).Merchant, found)
 }
 
+// noteOrder names in the log what is to be settled, if it has the form of an id: somebody may have typed an address.
+func noteOrder(ctx context.Context, id string) {
+	if idForm.MatchString(id) {
+		logs.Note(ctx, "order", id)
+	}
+}
+
+var idForm = regexp.MustCompile(`^(cs|pi|ch|py|re|pyr|dp|du)_[A-Za-z0-9_]+$`)
+
 // orderID is order without what it holds.
 func (a *API) orderID(ctx context.Context, id string) (string, error) {
 	if strings.Contains(id, "@") {
@@ -175,6 +186,7 @@ func (a *API) orderID(ctx context.Context, id string) (string, error) {
 	case len(ids) > 1:
 		return "", fulfillment.ErrAmbiguous
 	}
+	logs.Note(ctx, "order", ids[0])
 	return ids[0], nil
 }
 
@@ -194,6 +206,7 @@ func (a *API) getHistory(ctx context.Context, in *OrderInput) (*Output[fulfillme
 }
 
 func (a *API) settleOrder(ctx context.Context, in *OrderInput) (*Output[fulfillment.Order], error) {
+	noteOrder(ctx, in.ID)
 	order, err := a.Service.Settle(ctx, caller(ctx).Merchant, in.ID)
 	if err != nil {
 		return nil, err
@@ -202,6 +215,7 @@ func (a *API) settleOrder(ctx context.Context, in *OrderInput) (*Output[fulfillm
 }
 
 func (a *API) retryOrder(ctx context.Context, in *ReasonInput) (*Output[fulfillment.Order], error) {
+	noteOrder(ctx, in.ID)
 	order, err := a.Service.Retry(ctx, caller(ctx).Merchant, in.ID, who(ctx, given(in.Body).Reason))
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
+	"github.com/keytill/keytill/adapter/problem"
 	"github.com/keytill/keytill/adapter/stripeapi"
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/inventory"
@@ -75,7 +76,7 @@ var problems = []struct {
 const internalDetail = "something went wrong here; the log has it under this request's id"
 
 // kind is the URI of a kind of problem.
-func kind(word string) string { return "urn:keytill:problem:" + word }
+func kind(word string) string { return problem.Kind(word) }
 
 // problem makes an error of an operation the answer to it.
 func (a *API) problem(ctx context.Context, err error) error {
@@ -88,7 +89,7 @@ func (a *API) problem(ctx context.Context, err error) error {
 			continue
 		}
 		if p.status >= http.StatusInternalServerError {
-			a.log(ctx).WarnContext(ctx, "an API request could not be done", "error", err)
+			a.Logger.WarnContext(ctx, "an API request could not be done", "error", err)
 		}
 		detail := p.err.Error()
 		if p.spoken {
@@ -98,11 +99,11 @@ func (a *API) problem(ctx context.Context, err error) error {
 	}
 	var stripe *stripeapi.Error
 	if errors.As(err, &stripe) {
-		a.log(ctx).WarnContext(ctx, "an API request could not be done", "error", err)
+		a.Logger.WarnContext(ctx, "an API request could not be done", "error", err)
 		return document(http.StatusBadGateway, "stripe_refused", "Stripe did not answer as it should; the log has it under this request's id")
 	}
 	if ctx.Err() == nil {
-		a.log(ctx).ErrorContext(ctx, "an API request failed", "error", err)
+		a.Logger.ErrorContext(ctx, "an API request failed", "error", err)
 	}
 	return document(http.StatusInternalServerError, "internal", internalDetail)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/adapter/limit"
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/logs"
 	"github.com/keytill/keytill/inventory"
 	"github.com/keytill/keytill/reconcile"
 )
@@ -84,6 +85,7 @@ func New(c Config) (*Console, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	c.Logger = logs.New(c.Logger)
 	console := &Console{Config: c, logins: limit.New(loginsPerMinute, c.Now)}
 	var err error
 	if c.PublicURL != "" {
@@ -161,5 +163,5 @@ func (c *Console) route() http.Handler {
 		mux.Handle(r.pattern, c.known(r.need, r.serve))
 	}
 	mux.Handle("/console/", c.known(access.Viewer, func(*visit) error { return errNoPage }))
-	return c.guard(mux)
+	return logs.Requests(c.guard(mux))
 }

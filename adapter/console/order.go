@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/logs"
 )
 
 // orderPage is an order with all that happened to it.
@@ -89,6 +90,7 @@ func (c *Console) order(v *visit) (fulfillment.OrderPart, error) {
 }
 
 func (c *Console) loadPart(v *visit, id string) (fulfillment.OrderPart, error) {
+	logs.Note(v.ctx, "order", id)
 	return fulfillment.LoadPart(v.ctx, c.DB, v.who.Merchant, id, fromUnit(v.r), shownUnits)
 }
 

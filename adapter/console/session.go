@@ -17,6 +17,7 @@ import (
 	"github.com/keytill/keytill/adapter/access"
 	"github.com/keytill/keytill/adapter/limit"
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/logs"
 )
 
 const (
@@ -126,6 +127,7 @@ func (c *Console) known(need access.Role, serve func(*visit) error) http.Handler
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok, err := c.who(r.Context(), r)
 		v := &visit{console: c, w: w, r: r, ctx: r.Context(), who: token}
+		logs.Note(v.ctx, "token", token.Name)
 		switch {
 		case err != nil:
 			c.fail(v, err)

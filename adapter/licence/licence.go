@@ -7,6 +7,9 @@
 //	GET  /v1/keys/changes?after=CURSOR&limit=100
 //	     {"changes": [{"key": "key_17", "sku": "editor", "status": "revoked", "at": …}], "next": CURSOR, "more": false}
 //
+// A cursor is good for as long as the database lives. If that was restored from a backup, the answer to an older cursor is
+// 410, a problem of type urn:keytill:problem:cursor_gone: the server forgets its list and reads the feed from its beginning.
+//
 // POST is the better one: what is in a URL ends up in logs. An answer has the same fields and the status 200 whatever is
 // known of the key, and never its text. A server that keeps its own list remembers the name (key_17) that it got for a
 // key, and applies the feed to it: keytill's fingerprints of keys are of no use without its keyset, so the feed has none.
@@ -60,12 +63,12 @@ func (h *Handler) Verify(w http.ResponseWriter, r *http.Request) {
 	}{r.URL.Query().Get("key"), r.URL.Query().Get("sku")}
 	if r.Method == http.MethodPost {
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask); err != nil {
-			problem.Write(w, http.StatusBadRequest, `the body must be JSON: {"key": "…"}`)
+			problem.Write(w, http.StatusBadRequest, "invalid", `the body must be JSON: {"key": "…"}`)
 			return
 		}
 	}
 	if ask.Key == "" || len(ask.Key) > maxKey {
-		problem.Write(w, http.StatusBadRequest, "say which key, of at most 4096 bytes")
+		problem.Write(w, http.StatusBadRequest, "invalid", "say which key, of at most 4096 bytes")
 		return
 	}
 	found, err := h.Keys.Verify(r.Context(), access.Of(r.Context()).Merchant, ask.Key, ask.SKU)
@@ -85,15 +88,18 @@ func (h *Handler) Changes(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxChanges {
-			problem.Write(w, http.StatusBadRequest, "limit must be a number from 1 to 1000")
+			problem.Write(w, http.StatusBadRequest, "invalid", "limit must be a number from 1 to 1000")
 			return
 		}
 		most = n
 	}
 	changes, next, err := h.Keys.Changes(r.Context(), access.Of(r.Context()).Merchant, r.URL.Query().Get("after"), most)
 	switch {
+	case errors.Is(err, inventory.ErrCursorGone):
+		problem.Write(w, http.StatusGone, "cursor_gone", err.Error())
+		return
 	case errors.Is(err, inventory.ErrCursor):
-		problem.Write(w, http.StatusBadRequest, "after must be the \"next\" of an earlier answer, or left out")
+		problem.Write(w, http.StatusBadRequest, "bad_cursor", "after must be the \"next\" of an earlier answer, or left out")
 		return
 	case err != nil:
 		h.fail(w, r, "list changes of keys", err)
@@ -111,13 +117,13 @@ func (h *Handler) allow(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("Retry-After", "1")
-	problem.Write(w, http.StatusTooManyRequests, "this token has asked too often: keep a list, and follow /v1/keys/changes")
+	problem.Write(w, http.StatusTooManyRequests, "too_many_requests", "this token has asked too often: keep a list, and follow /v1/keys/changes")
 	return false
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
 	h.Logger.ErrorContext(r.Context(), "could not "+what, "error", err)
-	problem.Write(w, http.StatusServiceUnavailable, "try again in a moment")
+	problem.Write(w, http.StatusServiceUnavailable, "busy", "try again in a moment")
 }
 
 func answer(w http.ResponseWriter, value any) {

@@ -8,17 +8,21 @@ import (
 
 // A Document is what a failed request is answered with.
 type Document struct {
+	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 }
 
-// Write answers a request with a problem. The detail is for the caller: nothing internal belongs in it.
-func Write(w http.ResponseWriter, status int, detail string) {
+// Kind is the URI of a kind of problem. It names the problem to programs and leads nowhere.
+func Kind(word string) string { return "urn:keytill:problem:" + word }
+
+// Write answers a request with a problem of a kind. The detail is for the caller: nothing internal belongs in it.
+func Write(w http.ResponseWriter, status int, word, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(Document{Title: http.StatusText(status), Status: status, Detail: detail}) // who has gone needs no answer
+	_ = encoder.Encode(Document{Type: Kind(word), Title: http.StatusText(status), Status: status, Detail: detail}) // who has gone needs no answer
 }
