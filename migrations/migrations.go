@@ -1,5 +1,11 @@
 // Package migrations brings a database to the schema that this version of keytill works on: keytill's own tables and
 // the job queue's, all in the PostgreSQL schema "keytill", so that they can live in a storefront's own database.
+//
+//	Up ──▶ anything to do? ──▶ lock ──▶ keytill's tables: 00001_keytill.sql, 00002_… ──▶ the job queue's tables
+//	            │                             one transaction each, by goose               River's own
+//	            └── no: that is all
+//
+// A schema also works for the version of keytill before it, so that processes are replaced one by one.
 package migrations
 
 import (

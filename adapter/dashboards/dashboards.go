@@ -1,5 +1,8 @@
 // Package dashboards holds a dashboard for Grafana and alert rules for Prometheus, on the metrics of package metrics.
 // `keytill dashboards` prints them.
+//
+//	keytill ── /metrics ──▶ Prometheus ──▶ Grafana (grafana.json)
+//	                            └── alerts.yaml ──▶ Alertmanager
 package dashboards
 
 import _ "embed"

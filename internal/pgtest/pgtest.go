@@ -40,6 +40,11 @@ func New(t testing.TB) *pgxpool.Pool {
 // Connections that are still open when the test ends are cut.
 func NewURL(t testing.TB) string {
 	t.Helper()
+	return newURL(t)
+}
+
+func newURL(t pgtestdb.TB) string {
+	t.Helper()
 	url, err := sharedURL()
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
@@ -88,7 +93,7 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-func keepForInspection(t testing.TB, url string) {
+func keepForInspection(t pgtestdb.TB, url string) {
 	t.Helper()
 	until, err := keepShared()
 	if err != nil {
