@@ -104,6 +104,9 @@ func New(c Config) (*Client, error) {
 	retrying.HTTPClient = &http.Client{
 		Transport: &limited{next: c.Transport, perSecond: rate.Limit(c.PerSecond)},
 		Timeout:   callTimeout,
+
+		// Stripe's API redirects nobody. Who stands in its place must not send what comes with the key elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	retrying.RetryMax = attempts - 1
 	if c.RetryWait == 0 {
@@ -115,8 +118,11 @@ func New(c Config) (*Client, error) {
 	retrying.ErrorHandler = lastAnswer
 	retrying.Logger = nil
 
+	standard := retrying.StandardClient()
+	standard.CheckRedirect = retrying.HTTPClient.CheckRedirect // each of the two would follow one
+
 	backend := &stripe.BackendConfig{
-		HTTPClient:        retrying.StandardClient(),
+		HTTPClient:        standard,
 		MaxNetworkRetries: stripe.Int64(0),
 		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // its debug level holds whole bodies
