@@ -34,7 +34,7 @@ type mutant struct {
 
 // all are the mutants by subject.
 var all = slices.Concat(inboxMutants, transactionMutants, schemaMutants, claimMutants, shelfMutants, importMutants,
-	settleMutants, entitlementMutants, waitingMutants, deliveryMutants, sweepMutants, accessMutants)
+	settleMutants, entitlementMutants, waitingMutants, deliveryMutants, sweepMutants, accessMutants, frontMutants)
 
 // mutated is the file with the mutant's change.
 func (m mutant) mutated() (string, error) {
