@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,7 +63,30 @@ func initCluster(ctx context.Context, bin binaries, a account, dir string, dispo
 	if err := os.Rename(pwfile, passwordFile(staging)); err != nil {
 		return err
 	}
-	return putInPlace(staging, data)
+	if !disposable {
+		// initdb has seen to its own files.
+		if err := syncAll(passwordFile(staging), staging); err != nil {
+			return err
+		}
+	}
+	if err := putInPlace(staging, data); err != nil || disposable {
+		return err
+	}
+	return syncAll(dir, filepath.Dir(dir))
+}
+
+// syncAll makes files and the names in directories last through a failure of the power.
+func syncAll(paths ...string) error {
+	for _, path := range paths {
+		file, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("write to the disk: %w", err)
+		}
+		if err := errors.Join(file.Sync(), file.Close()); err != nil {
+			return fmt.Errorf("write %s to the disk: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // createDatabase uses PostgreSQL's single-user mode, which needs no port. Each database is 300 files, so a disposable

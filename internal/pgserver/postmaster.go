@@ -126,13 +126,13 @@ func (p *postmaster) disarm() {
 	}
 }
 
-// waitReady waits for "ready" in postmaster.pid, as pg_ctl does: unlike a connection, that cannot be somebody else's
-// server on the same port.
+// waitReady waits for "ready" in postmaster.pid, or "standby", as pg_ctl does: unlike a connection, that cannot be
+// somebody else's server on the same port.
 func (p *postmaster) waitReady(ctx context.Context, data string) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		if pid, status := readPidFile(data); pid == p.pid() && status == "ready" {
+		if pid, status := readPidFile(data); pid == p.pid() && (status == "ready" || status == "standby") {
 			return nil
 		}
 		select {

@@ -47,6 +47,10 @@ type Config struct {
 	Dir string
 	// TempDir is where temporary clusters lie, all below one directory in it. "" is the system's temporary directory.
 	TempDir string
+	// Port to listen on; 0 is a free one, which the cluster keeps through restarts of this Server.
+	Port int
+	// Primary makes a new cluster the copy of a running one, which follows it as its hot standby until it is promoted.
+	Primary *Server
 	// Settings are PostgreSQL's own (postgresql.conf), and win over those of this package.
 	Settings map[string]string
 	// Fast gives up safety against a crash of the machine (fsync and the like) for speed.
@@ -81,7 +85,7 @@ type Server struct {
 //
 // ctx bounds the start alone. The server runs until Stop.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, log: cfg.Logger, temp: cfg.Dir == ""}
+	s := &Server{cfg: cfg, log: cfg.Logger, temp: cfg.Dir == "", port: cfg.Port}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,8 +148,12 @@ func (s *Server) checkAccess() error {
 	return s.account.canReach(s.bin.dir, howToGetPostgres)
 }
 
-// create makes the data directory: a copy of the cached template for a temporary cluster, initdb for one that stays.
+// create makes the data directory: a copy of the primary for a standby, one of the cached template for a temporary
+// cluster, initdb for one that stays.
 func (s *Server) create(ctx context.Context) error {
+	if s.cfg.Primary != nil {
+		return s.copyPrimary(ctx, s.cfg.Primary)
+	}
 	if s.temp {
 		err := copyTemplate(ctx, s.bin, s.account, s.dir)
 		if err == nil || ctx.Err() != nil {
