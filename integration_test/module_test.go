@@ -24,6 +24,7 @@ var dependencies = map[string]string{
 	"github.com/hashicorp/go-retryablehttp":                         "the one layer of retries of calls to Stripe and to the storefront",
 	"github.com/riverqueue/river":                                   "jobs, retries, periodic work and leadership, inserted in the transaction that needs them",
 	"github.com/riverqueue/river/riverdriver/riverpgxv5":            "River on pgx",
+	"github.com/riverqueue/river/riverdriver":                       "the types of River's driver, one method of which says what went wrong",
 	"github.com/riverqueue/river/rivertype":                         "River's types: the clock and what an insert returns",
 	"github.com/pressly/goose/v3":                                   "numbered migrations, embedded",
 	"github.com/tink-crypto/tink-go/v2":                             "encryption and fingerprints with keysets that rotate",
@@ -48,6 +49,7 @@ var dependencies = map[string]string{
 	"github.com/chromedp/cdproto":                                   "tests: that browser's colour schemes and questions",
 	"github.com/peterldowns/pgtestdb":                               "tests: databases cloned from a template",
 	"github.com/rogpeppe/go-internal":                               "tests: scenarios as scripts (testscript)",
+	"github.com/anishathalye/porcupine":                             "tests: whether a history of concurrent operations is one that could be",
 	"go.uber.org/goleak":                                            "tests: no goroutine is left behind",
 	"pgregory.net/rapid":                                            "tests: properties, with counterexamples made small",
 }
