@@ -78,7 +78,8 @@ type Stripe interface {
 
 // Errors of Stripe's side that are about more than one page.
 var (
-	// ErrUnavailable says that Stripe cannot be reached, or refuses everything for now. The sweep ends.
+	// ErrUnavailable says that Stripe cannot be reached, or refuses everything for now. A sweep that hears so
+	// of two kinds in a row ends.
 	ErrUnavailable = errors.New("Stripe does not answer")
 
 	// ErrForbidden says that the API key may not read this kind. The sweep goes on with the next.

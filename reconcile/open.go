@@ -86,12 +86,16 @@ func (w *walk) lookAt(ctx context.Context, open []openObject) error {
 		object, err := w.stripe.Object(ctx, w.run.merchant, o.ID)
 		switch {
 		case err == nil:
+			w.consecutive = 0
 			byKind[o.Kind] = append(byKind[o.Kind], object)
 		case errors.Is(err, fulfillment.ErrNotFound):
-		case ctx.Err() != nil, errors.Is(err, ErrUnavailable):
+		case ctx.Err() != nil:
 			return err
 		default:
 			w.left++
+			if w.consecutive++; errors.Is(err, ErrUnavailable) && w.consecutive >= maxConsecutive {
+				return err // it is not about an object
+			}
 			w.run.fail(Open, o.ID, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -9,6 +10,10 @@ import (
 type span struct {
 	Span
 	after string // the last object of the page that was walked last; empty: none yet
+
+	// seen are the objects of the last second of that page, which may go on on the next: none of them comes again. A walk
+	// that another process goes on with does not know them.
+	seen map[string]bool
 }
 
 func spanOf(from, to time.Time) span {
@@ -17,14 +22,24 @@ func spanOf(from, to time.Time) span {
 
 func (s span) empty() bool { return !s.From.Before(s.To) }
 
-// rest is what is left of a span after a page that ended with an object. Objects of one second can be on two pages, so
-// that second stays in.
-func (s span) rest(last Object) span {
+// rest is what is left of a span after a page, which is not empty. Objects of one second can be on two pages, so that
+// second stays in.
+func (s span) rest(page []Object) span {
+	last := page[len(page)-1]
 	to := last.Created.Add(time.Second)
 	if to.After(s.To) {
 		to = s.To
 	}
-	return span{Span: Span{From: s.From, To: to}, after: last.ID}
+	seen := make(map[string]bool)
+	if to.Equal(s.To) {
+		maps.Copy(seen, s.seen) // still the same second
+	}
+	for _, o := range page {
+		if !o.Created.Before(to.Add(-time.Second)) && o.Created.Before(to) {
+			seen[o.ID] = true
+		}
+	}
+	return span{Span: Span{From: s.From, To: to}, after: last.ID, seen: seen}
 }
 
 // halves cuts a span in two, the newer one first, so that a page that cannot be read hides as little as possible. A span

@@ -161,18 +161,24 @@ func (s *Sweeper) sweep(ctx context.Context, r *run) error {
 		r.report.PickedUp = n
 	}
 	// The lists first, all of them: with all that differs at hand, the oldest payment comes to its keys first.
+	var unread error // the kinds that Stripe gave no answer about
+	silent := false  // the last one was of those
 	for _, kind := range Kinds {
 		if kind == Events {
 			if err := s.repair(ctx, r); err != nil {
-				return err
+				return errors.Join(unread, err)
 			}
 		}
-		if err := s.walkOne(ctx, r, kind); err != nil {
-			return err
+		err := s.walkOne(ctx, r, kind)
+		if err != nil && (silent || !errors.Is(err, ErrUnavailable) || ctx.Err() != nil) {
+			return errors.Join(unread, err)
 		}
+		// One list that does not come hides neither the others nor what was found. Two in a row are Stripe's absence.
+		silent = err != nil
+		unread = errors.Join(unread, err)
 	}
-	if err := s.repair(ctx, r); err != nil {
-		return err
+	if err := s.repair(ctx, r); err != nil || unread != nil {
+		return errors.Join(unread, err)
 	}
 	return s.checkSilence(ctx, r)
 }

@@ -180,7 +180,7 @@ func (w *walk) span(ctx context.Context, sp span) (span, error) {
 		w.run.report.Pages++
 		rest := span{}
 		if page.More {
-			rest = sp.rest(page.Objects[len(page.Objects)-1])
+			rest = sp.rest(page.Objects)
 		}
 		if err := w.page(ctx, page.Objects, sp, rest); err != nil {
 			return sp, err
@@ -197,6 +197,7 @@ func (w *walk) span(ctx context.Context, sp span) (span, error) {
 var (
 	errEmptyPage    = errors.New("the list says that there is more, and the page is empty")
 	errRepeatedPage = errors.New("the list gives a page again")
+	errDisorder     = errors.New("the list says that there is more, and its page does not end with its oldest object")
 )
 
 // check refuses a page that would make the walk go in a circle.
@@ -204,11 +205,11 @@ func (s span) check(page Page) error {
 	if page.More && len(page.Objects) == 0 {
 		return errEmptyPage
 	}
-	if s.after == "" {
-		return nil
-	}
 	for _, o := range page.Objects {
-		if o.ID == s.after || !o.Created.Before(s.To) {
+		if page.More && o.Created.Before(page.Objects[len(page.Objects)-1].Created) {
+			return errDisorder
+		}
+		if s.after != "" && (o.ID == s.after || s.seen[o.ID] || !o.Created.Before(s.To)) {
 			return fmt.Errorf("after %s: %w", s.after, errRepeatedPage)
 		}
 	}

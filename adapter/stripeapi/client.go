@@ -41,6 +41,9 @@ type Config struct {
 	// RetryWait is about the first pause before another attempt; 200 ms unless set.
 	RetryWait time.Duration
 
+	// CallTimeout bounds an attempt, with its wait for its turn and the whole of its answer; a minute unless set.
+	CallTimeout time.Duration
+
 	// Transport makes the calls; NewTransport unless set.
 	Transport http.RoundTripper
 }
@@ -100,10 +103,13 @@ func New(c Config) (*Client, error) {
 	if c.Transport == nil {
 		c.Transport = NewTransport()
 	}
+	if c.CallTimeout == 0 {
+		c.CallTimeout = callTimeout
+	}
 	retrying := retryablehttp.NewClient()
 	retrying.HTTPClient = &http.Client{
-		Transport: &limited{next: c.Transport, perSecond: rate.Limit(c.PerSecond)},
-		Timeout:   callTimeout,
+		Transport: whole{&limited{next: c.Transport, perSecond: rate.Limit(c.PerSecond)}},
+		Timeout:   c.CallTimeout,
 
 		// Stripe's API redirects nobody. Who stands in its place must not send what comes with the key elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -160,7 +166,7 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 		return false, ctx.Err()
 	}
 	if err != nil {
-		return true, nil
+		return !errors.Is(err, errTooLarge), nil
 	}
 	switch resp.Header.Get("Stripe-Should-Retry") {
 	case "true":

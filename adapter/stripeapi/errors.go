@@ -33,6 +33,12 @@ func (e *Error) Error() string {
 		text += ": the API key is not valid (any more); make a new one in the Stripe dashboard"
 	case 403:
 		text += ": the API key may not read this; a restricted key needs read access to Checkout Sessions, PaymentIntents, Charges, Refunds, Disputes, Radar and Events"
+	case 429:
+		text += ": the account's calls are limited; it is tried again, and if that stays so, see what else calls Stripe with this account"
+	default:
+		if e.Status >= 500 {
+			text += ": Stripe, or what stands before it, is in trouble; it is tried again, and https://status.stripe.com says more"
+		}
 	}
 	return text
 }
@@ -44,7 +50,7 @@ func translate(err error, id string) error {
 	}
 	var answer *stripe.Error
 	if !errors.As(err, &answer) {
-		return fmt.Errorf("read %s from Stripe: %w", id, err)
+		return fmt.Errorf("read %s from Stripe: %w; events and sweeps try again by themselves", id, err)
 	}
 	if answer.Code == stripe.ErrorCodeResourceMissing {
 		return fmt.Errorf("%s: %w", id, fulfillment.ErrNotFound)

@@ -2,6 +2,7 @@ package stripeapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,10 +37,14 @@ func (c *Client) Payment(ctx context.Context, merchant, ref string) (fulfillment
 	if err != nil {
 		return fulfillment.Payment{}, err
 	}
-	if session != "" {
-		return r.session(session)
+	if session == "" {
+		return r.intent(intent)
 	}
-	return r.intent(intent)
+	payment, err := r.session(session)
+	if errors.Is(err, fulfillment.ErrNotFound) {
+		err = contradiction("Stripe lists %s for %s, and does not have it", session, intent)
+	}
+	return payment, err
 }
 
 func (r reading) params() stripe.Params {
@@ -73,27 +78,27 @@ func (r reading) intentOf(ref string) (string, error) {
 	case "ch", "py":
 		var c *stripe.Charge
 		if c, err = r.api.Charges.Get(ref, &stripe.ChargeParams{Params: r.params()}); err == nil {
-			intent = c.PaymentIntent
+			intent, err = c.PaymentIntent, asked(ref, c.ID)
 		}
 	case "re", "pyr":
 		var refund *stripe.Refund
 		if refund, err = r.api.Refunds.Get(ref, &stripe.RefundParams{Params: r.params()}); err == nil {
-			intent, charge = refund.PaymentIntent, refund.Charge
+			intent, charge, err = refund.PaymentIntent, refund.Charge, asked(ref, refund.ID)
 		}
 	case "dp", "du":
 		var dispute *stripe.Dispute
 		if dispute, err = r.api.Disputes.Get(ref, &stripe.DisputeParams{Params: r.params()}); err == nil {
-			intent, charge = dispute.PaymentIntent, dispute.Charge
+			intent, charge, err = dispute.PaymentIntent, dispute.Charge, asked(ref, dispute.ID)
 		}
 	case "issfr":
 		var warning *stripe.RadarEarlyFraudWarning
 		if warning, err = r.api.RadarEarlyFraudWarnings.Get(ref, &stripe.RadarEarlyFraudWarningParams{Params: r.params()}); err == nil {
-			intent, charge = warning.PaymentIntent, warning.Charge
+			intent, charge, err = warning.PaymentIntent, warning.Charge, asked(ref, warning.ID)
 		}
 	case "prv":
 		var review *stripe.Review
 		if review, err = r.api.Reviews.Get(ref, &stripe.ReviewParams{Params: r.params()}); err == nil {
-			intent, charge = review.PaymentIntent, review.Charge
+			intent, charge, err = review.PaymentIntent, review.Charge, asked(ref, review.ID)
 		}
 	default:
 		return "", fmt.Errorf("%s is no id of a payment: %w", ref, fulfillment.ErrNotOurs)
@@ -118,10 +123,20 @@ func (r reading) sessionOf(intent string) (string, error) {
 	if err := iter.Err(); err != nil {
 		return "", translate(err, intent)
 	}
-	for _, s := range iter.CheckoutSessionList().Data {
-		return s.ID, nil
+	found := iter.CheckoutSessionList()
+	switch {
+	case found.Data == nil:
+		return "", fmt.Errorf("session of %s: %w", intent, errNoList)
+	case len(found.Data) == 0 && found.HasMore:
+		return "", fmt.Errorf("session of %s: %w", intent, errEmptyPage)
+	case len(found.Data) == 0:
+		return "", nil
 	}
-	return "", nil
+	s := found.Data[0]
+	if s.ID == "" {
+		return "", fmt.Errorf("session of %s: %w", intent, errNoList)
+	}
+	return s.ID, belongs(s.ID, s.PaymentIntent, intent)
 }
 
 func (r reading) session(id string) (fulfillment.Payment, error) {
@@ -129,6 +144,9 @@ func (r reading) session(id string) (fulfillment.Payment, error) {
 		Expand: stripe.StringSlice([]string{"line_items", "payment_intent.latest_charge", "payment_intent.review"})})
 	if err != nil {
 		return fulfillment.Payment{}, translate(err, id)
+	}
+	if err := asked(id, session.ID); err != nil {
+		return fulfillment.Payment{}, err
 	}
 	payment := fulfillment.Payment{Session: sessionFrom(session)}
 	if !payment.Ours() {
@@ -139,10 +157,15 @@ func (r reading) session(id string) (fulfillment.Payment, error) {
 		payment.Lines, err = r.lines(session)
 		return err
 	})
-	if pi := session.PaymentIntent; pi != nil && pi.ID != "" {
-		r.readIntent(&payment, pi, &group)
+	pi := session.PaymentIntent
+	if pi == nil || pi.ID == "" {
+		return payment, group.Wait()
 	}
-	return payment, group.Wait()
+	r.readIntent(&payment, pi, &group)
+	if err := group.Wait(); err != nil {
+		return payment, err
+	}
+	return payment, agree(pi.LatestCharge, payment)
 }
 
 func (r reading) intent(id string) (fulfillment.Payment, error) {
@@ -150,6 +173,9 @@ func (r reading) intent(id string) (fulfillment.Payment, error) {
 		Expand: stripe.StringSlice([]string{"latest_charge", "review"})})
 	if err != nil {
 		return fulfillment.Payment{}, translate(err, id)
+	}
+	if err := asked(id, pi.ID); err != nil {
+		return fulfillment.Payment{}, err
 	}
 	var (
 		payment fulfillment.Payment
@@ -160,7 +186,10 @@ func (r reading) intent(id string) (fulfillment.Payment, error) {
 		return payment, nil // not ours: nothing else of it is read
 	}
 	r.readIntent(&payment, pi, &group)
-	return payment, group.Wait()
+	if err := group.Wait(); err != nil {
+		return payment, err
+	}
+	return payment, agree(pi.LatestCharge, payment)
 }
 
 // readIntent takes a PaymentIntent and starts reading what came of its money. Without a charge nothing can have.
@@ -186,31 +215,55 @@ func (r reading) readIntent(payment *fulfillment.Payment, pi *stripe.PaymentInte
 	})
 }
 
-// lines are a session's line items. The ten that come with a session are enough for most; else all pages are read.
+// lines are a session's line items. The ten that come with a session are enough for most; else all pages are read. Where
+// they do not make the session's amount, a list that ended too early is the likely reason, so they are read once more. What
+// Stripe then says again is believed, unless it still looks as if a page were missing.
 func (r reading) lines(session *stripe.CheckoutSession) ([]fulfillment.Line, error) {
 	var items []*stripe.LineItem
-	if first := session.LineItems; first != nil && !first.HasMore {
+	if first := session.LineItems; first != nil && first.Data != nil && !first.HasMore {
 		items = first.Data
 	} else {
 		var err error
-		items, err = all(func(list stripe.ListParams) page[*stripe.LineItem] {
-			iter := r.api.CheckoutSessions.ListLineItems(&stripe.CheckoutSessionListLineItemsParams{ListParams: r.list(list),
-				Session: stripe.String(session.ID)})
-			if err := iter.Err(); err != nil {
-				return page[*stripe.LineItem]{err: translate(err, session.ID)}
-			}
-			got := iter.LineItemList()
-			return page[*stripe.LineItem]{data: got.Data, more: got.HasMore}
-		}, func(item *stripe.LineItem) string { return item.ID })
-		if err != nil {
-			return nil, fmt.Errorf("line items of %s: %w", session.ID, err)
+		if items, err = r.allLines(session.ID); err != nil {
+			return nil, err
 		}
+	}
+	if short(session, items) {
+		again, err := r.allLines(session.ID)
+		if err != nil {
+			return nil, err
+		}
+		if len(again) > len(items) {
+			items = again
+		}
+	}
+	switch {
+	case len(items) == 0:
+		return nil, contradiction("%s sells nothing", session.ID)
+	case short(session, items) && len(items)%pageSize == 0:
+		return nil, contradiction("the lines of %s do not make its amount, and end with a full page", session.ID)
 	}
 	lines := make([]fulfillment.Line, len(items))
 	for i, item := range items {
 		lines[i] = lineFrom(item)
 	}
 	return lines, nil
+}
+
+func (r reading) allLines(session string) ([]*stripe.LineItem, error) {
+	items, err := all(func(list stripe.ListParams) page[*stripe.LineItem] {
+		iter := r.api.CheckoutSessions.ListLineItems(&stripe.CheckoutSessionListLineItemsParams{ListParams: r.list(list),
+			Session: stripe.String(session)})
+		if err := iter.Err(); err != nil {
+			return page[*stripe.LineItem]{err: translate(err, session)}
+		}
+		got := iter.LineItemList()
+		return page[*stripe.LineItem]{data: got.Data, more: got.HasMore}
+	}, func(item *stripe.LineItem) string { return item.ID })
+	if err != nil {
+		return nil, part("line items", session, err)
+	}
+	return items, nil
 }
 
 func (r reading) refunds(intent string) ([]fulfillment.Refund, error) {
@@ -223,10 +276,13 @@ func (r reading) refunds(intent string) ([]fulfillment.Refund, error) {
 		return page[*stripe.Refund]{data: got.Data, more: got.HasMore}
 	}, func(refund *stripe.Refund) string { return refund.ID })
 	if err != nil {
-		return nil, fmt.Errorf("refunds of %s: %w", intent, err)
+		return nil, part("refunds", intent, err)
 	}
 	list := make([]fulfillment.Refund, len(refunds))
 	for i, refund := range refunds {
+		if err := belongs(refund.ID, refund.PaymentIntent, intent); err != nil {
+			return nil, err
+		}
 		list[i] = refundFrom(refund)
 	}
 	return list, nil
@@ -242,10 +298,13 @@ func (r reading) disputes(intent string) ([]fulfillment.Dispute, error) {
 		return page[*stripe.Dispute]{data: got.Data, more: got.HasMore}
 	}, func(dispute *stripe.Dispute) string { return dispute.ID })
 	if err != nil {
-		return nil, fmt.Errorf("disputes of %s: %w", intent, err)
+		return nil, part("disputes", intent, err)
 	}
 	list := make([]fulfillment.Dispute, len(disputes))
 	for i, dispute := range disputes {
+		if err := belongs(dispute.ID, dispute.PaymentIntent, intent); err != nil {
+			return nil, err
+		}
 		list[i] = disputeFrom(dispute)
 	}
 	return list, nil
@@ -262,10 +321,13 @@ func (r reading) warnings(intent string) ([]fulfillment.Warning, error) {
 		return page[*stripe.RadarEarlyFraudWarning]{data: got.Data, more: got.HasMore}
 	}, func(warning *stripe.RadarEarlyFraudWarning) string { return warning.ID })
 	if err != nil {
-		return nil, fmt.Errorf("early fraud warnings of %s: %w", intent, err)
+		return nil, part("early fraud warnings", intent, err)
 	}
 	list := make([]fulfillment.Warning, len(warnings))
 	for i, warning := range warnings {
+		if err := belongs(warning.ID, warning.PaymentIntent, intent); err != nil {
+			return nil, err
+		}
 		list[i] = fulfillment.Warning{ID: warning.ID}
 	}
 	return list, nil

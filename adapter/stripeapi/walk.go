@@ -86,6 +86,9 @@ func pageOf[L, T any](err error, answer func() *L, split func(*L) ([]*T, bool), 
 		return reconcile.Page{}, translate(err, "a list")
 	}
 	data, more := split(answer())
+	if data == nil {
+		return reconcile.Page{}, errNoList
+	}
 	page := reconcile.Page{Objects: make([]reconcile.Object, len(data)), More: more}
 	for i, d := range data {
 		page.Objects[i] = object(d)
@@ -101,8 +104,13 @@ func (c *Client) Object(ctx context.Context, merchant, id string) (reconcile.Obj
 	}
 	r := reading{Client: c, ctx: ctx, account: account}
 	object, err := r.object(id)
+	if err == nil {
+		err = asked(id, object.ID)
+	} else {
+		err = translate(err, id)
+	}
 	if err != nil {
-		return reconcile.Object{}, classify(ctx, translate(err, id))
+		return reconcile.Object{}, classify(ctx, err)
 	}
 	return object, nil
 }

@@ -34,10 +34,12 @@ type Shop struct {
 	DB      *pgxpool.Pool
 	Stripe  *stripefake.Server
 	Keyset  *inventory.Keyset
+	Client  *stripeapi.Client
 	Service *fulfillment.Service
 	Sweeper *reconcile.Sweeper
 	Webhook *httptest.Server
 
+	cfg    Config
 	of     *Shop // beside which it was opened, and by whose clock it goes; nil for the first
 	mu     sync.Mutex
 	at     time.Time
@@ -50,6 +52,12 @@ type Config struct {
 	DB   *pgxpool.Pool // nil: a fresh one
 	Keys int           // of SKU game, which price_game sells
 	Seed uint64        // of random faults
+
+	// OnRequest, if set, says what goes wrong with a call of Stripe's, before Faults does.
+	OnRequest func(*http.Request) *stripefake.Fault
+
+	// Patience is how long Stripe may take to begin an answer, and twice that to end it; without a bound unless set.
+	Patience time.Duration
 }
 
 // Grace is how long the sweep leaves a payment to the webhook.
@@ -58,7 +66,7 @@ const Grace = 5 * time.Minute
 // Open opens a shop, which is closed with the test.
 func Open(t testing.TB, cfg Config) *Shop {
 	t.Helper()
-	s := &Shop{T: t, DB: cfg.DB, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(cfg.Seed, 2))}
+	s := &Shop{T: t, DB: cfg.DB, cfg: cfg, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(cfg.Seed, 2))}
 	if s.DB == nil {
 		s.DB = pgtest.New(t)
 	}
@@ -75,7 +83,7 @@ func Open(t testing.TB, cfg Config) *Shop {
 // Beside opens another keytill of the same shop, with a way of its own to the database, as a second process has.
 func (s *Shop) Beside(db *pgxpool.Pool) *Shop {
 	s.T.Helper()
-	other := &Shop{T: s.T, DB: db, Stripe: s.Stripe, Keyset: s.Keyset, of: s}
+	other := &Shop{T: s.T, DB: db, Stripe: s.Stripe, Keyset: s.Keyset, cfg: s.cfg, of: s}
 	other.assemble()
 	return other
 }
@@ -86,10 +94,10 @@ func (s *Shop) assemble() {
 	logger := slog.New(slog.DiscardHandler)
 	inserter, err := jobs.NewInserter(s.DB, s.Now, logger)
 	s.Must(err)
-	client := NewClient(s.T, s.DB, s.Stripe.URL(), s.Stripe.APIKey())
-	s.Service, err = fulfillment.New(fulfillment.Config{DB: s.DB, Stripe: client, Jobs: inserter, Keyset: s.Keyset, Now: s.Now, Logger: logger})
+	s.Client = newClient(s.T, s.DB, s.Stripe.URL(), s.Stripe.APIKey(), s.cfg.Patience)
+	s.Service, err = fulfillment.New(fulfillment.Config{DB: s.DB, Stripe: s.Client, Jobs: inserter, Keyset: s.Keyset, Now: s.Now, Logger: logger})
 	s.Must(err)
-	s.Sweeper, err = reconcile.New(reconcile.Config{DB: s.DB, Stripe: client, Settler: s.Service, Grace: Grace, Now: s.Now, Logger: logger})
+	s.Sweeper, err = reconcile.New(reconcile.Config{DB: s.DB, Stripe: s.Client, Settler: s.Service, Grace: Grace, Now: s.Now, Logger: logger})
 	s.Must(err)
 	store, err := webhooks.NewStore(webhooks.StoreConfig{DB: s.DB, Jobs: inserter, Now: s.Now})
 	s.Must(err)
@@ -104,9 +112,14 @@ func (s *Shop) assemble() {
 // NewClient reads the fake without a limit.
 func NewClient(t testing.TB, db *pgxpool.Pool, url, key string) *stripeapi.Client {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 32}
+	return newClient(t, db, url, key, 0)
+}
+
+func newClient(t testing.TB, db *pgxpool.Pool, url, key string, patience time.Duration) *stripeapi.Client {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 32, ResponseHeaderTimeout: patience}
 	t.Cleanup(transport.CloseIdleConnections)
-	client, err := stripeapi.New(stripeapi.Config{Key: key, URL: url, PerSecond: 1e6, RetryWait: time.Millisecond, Transport: transport,
+	client, err := stripeapi.New(stripeapi.Config{Key: key, URL: url, PerSecond: 1e6, RetryWait: time.Millisecond, CallTimeout: 2 * patience, Transport: transport,
 		Account: func(ctx context.Context, merchant string) (string, error) {
 			return inventory.StripeAccount(ctx, db, merchant)
 		}})
@@ -174,7 +187,12 @@ func (s *Shop) Faults(share float64) {
 	s.faults = share
 }
 
-func (s *Shop) fault(*http.Request) *stripefake.Fault {
+func (s *Shop) fault(r *http.Request) *stripefake.Fault {
+	if s.cfg.OnRequest != nil {
+		if f := s.cfg.OnRequest(r); f != nil {
+			return f
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.faults == 0 || s.random.Float64() >= s.faults {

@@ -25,6 +25,17 @@ type Fault struct {
 	// Cut breaks the connection in the middle of the answer.
 	Cut bool
 
+	// Reset breaks the connection before a byte of the answer.
+	Reset bool
+
+	// Stall sends half of the answer, and nothing more until the client goes
+	// away or the server is closed.
+	Stall bool
+
+	// Rewrite, if set, is given the answer's body, as it would be sent, and
+	// returns what is sent in its place.
+	Rewrite func(body []byte) []byte
+
 	// AfterEffect lets the call take effect before it fails by Status, Hang
 	// or Cut, as when an answer is lost on its way.
 	AfterEffect bool
@@ -41,7 +52,8 @@ type Fault struct {
 
 // harmless says whether nothing is wrong so far.
 func (f Fault) harmless() bool {
-	return f.Status == 0 && !f.Hang && !f.Cut && f.Delay == 0 && !f.LieHasMore && !f.RepeatPage && f.Header == nil
+	return f.Status == 0 && !f.Hang && !f.Cut && !f.Reset && !f.Stall && f.Rewrite == nil && f.Delay == 0 && !f.LieHasMore &&
+		!f.RepeatPage && f.Header == nil
 }
 
 type failing struct {

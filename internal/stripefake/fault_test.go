@@ -3,6 +3,7 @@ package stripefake
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -164,4 +165,36 @@ func TestHookDecidesCallByCall(t *testing.T) {
 	}
 	refused(t, api.Refunds.List(nil).Err(), 503, "")
 	must(t, api.Refunds.List(nil).Err())
+}
+
+func TestAnswersThatBreakOffOrAreRewritten(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, Config{})
+	must(t, s.Session("cs_1", nil, nil))
+	ask := func(patience time.Duration) (string, error) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodGet, s.URL()+"/v1/checkout/sessions/cs_1", http.NoBody)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+s.APIKey())
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+		resp, err := client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
+	s.Fail(1, Fault{Reset: true})
+	if body, err := ask(time.Minute); err == nil {
+		t.Errorf("a connection that was reset answers %q", body)
+	}
+	s.Fail(1, Fault{Stall: true})
+	if body, err := ask(300 * time.Millisecond); err == nil || body == "" {
+		t.Errorf("an answer that stalls came as %q, error %v", body, err)
+	}
+	s.Fail(1, Fault{Rewrite: func(body []byte) []byte { return body[:1] }})
+	if body, err := ask(time.Minute); body != "{" || err != nil {
+		t.Errorf("got %q, error %v", body, err)
+	}
 }

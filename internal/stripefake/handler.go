@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -66,13 +67,37 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	if fault.Hang {
-		select {
-		case <-r.Context().Done():
-		case <-s.done:
-		}
-		panic(http.ErrAbortHandler)
+		s.hang(r)
+	}
+	if fault.Reset {
+		reset(w)
 	}
 	a.write(w, fault)
+	if fault.Stall {
+		s.hang(r)
+	}
+}
+
+// hang ends with the client's patience, and answers nothing.
+func (s *Server) hang(r *http.Request) {
+	select {
+	case <-r.Context().Done():
+	case <-s.done:
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// reset ends the connection in the way that a host does that knows nothing of it: the client reads "connection reset".
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // HTTP/2: it ends the stream
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+	panic(http.ErrAbortHandler)
 }
 
 // accept computes the answer as of now.
@@ -119,6 +144,9 @@ func (a answer) write(w http.ResponseWriter, f Fault) {
 			panic(err) // the store holds nothing but JSON values
 		}
 	}
+	if f.Rewrite != nil {
+		body = f.Rewrite(body)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-cache, no-store")
@@ -130,10 +158,13 @@ func (a answer) write(w http.ResponseWriter, f Fault) {
 	}
 	h.Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(a.status)
-	if f.Cut {
+	if f.Cut || f.Stall {
 		_, _ = w.Write(body[:len(body)/2])
 		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
+		if f.Cut {
+			panic(http.ErrAbortHandler)
+		}
+		return
 	}
 	_, _ = w.Write(body) // a client that is gone misses nothing
 }
