@@ -137,7 +137,7 @@ func (d *day) checkVacuum(ctx context.Context) {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); wait(ctx, 500*time.Millisecond) {
 		rows, err := d.db.Query(ctx, `
 SELECT format('%s has %s dead rows beside %s live ones', relname, n_dead_tup, n_live_tup) FROM pg_stat_user_tables
- WHERE n_dead_tup > $1 * n_live_tup + $2`, deadShare, deadExtra)
+ WHERE n_dead_tup > $1::float8 * n_live_tup + $2::float8`, deadShare, deadExtra)
 		d.must(err)
 		bloated, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		d.must(err)

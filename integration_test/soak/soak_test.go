@@ -275,6 +275,20 @@ func (d *day) drain() {
 		}
 		d.t.Error(line)
 	}
+	d.tellOpenJobs(ctx)
+}
+
+// tellOpenJobs logs what the queue has not done, to find out why.
+func (d *day) tellOpenJobs(ctx context.Context) {
+	d.t.Helper()
+	rows, err := d.db.Query(ctx, `
+SELECT format('job %s %s is %s after %s tries, attempted %s by %s, scheduled %s: %s', kind, args, state, attempt, attempted_at,
+              attempted_by[array_length(attempted_by, 1)], scheduled_at, errors[array_length(errors, 1)])
+  FROM keytill.river_job WHERE finalized_at IS NULL OR state = 'discarded' ORDER BY id LIMIT 20`)
+	d.must(err)
+	open, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	d.must(err)
+	d.t.Logf("at %s the queue has, among others:\n%s", d.clock.now().Format(time.RFC3339), strings.Join(open, "\n"))
 }
 
 // differences are the sales whose units are not as they should be, and deliveries that are still to come.
