@@ -59,7 +59,7 @@ type RunnerConfig struct {
 
 // NewRunner makes a client that works jobs.
 func NewRunner(pool *pgxpool.Pool, c RunnerConfig) (*river.Client[pgx.Tx], error) {
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+	client, err := river.NewClient(newDriver(pool), &river.Config{
 		Schema:               migrations.Schema,
 		Queues:               c.Queues,
 		Workers:              c.Workers,
@@ -83,8 +83,7 @@ func NewRunner(pool *pgxpool.Pool, c RunnerConfig) (*river.Client[pgx.Tx], error
 
 // Run works jobs until ctx ends. Running jobs then have grace to end; after that their contexts end too.
 func Run(ctx context.Context, client *river.Client[pgx.Tx], grace time.Duration) error {
-	// The client's own context outlives ctx, so that jobs end in peace.
-	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+	if err := start(ctx, client); err != nil {
 		return fmt.Errorf("start the job queue: %w", err)
 	}
 	<-ctx.Done()
@@ -99,6 +98,29 @@ func Run(ctx context.Context, client *river.Client[pgx.Tx], grace time.Duration)
 		return fmt.Errorf("stop the job queue: %w", err)
 	}
 	return nil
+}
+
+const (
+	startTries = 5
+	startPause = 200 * time.Millisecond // after the first try that failed; after each further one twice that
+)
+
+// start starts the queue, again if a connection breaks just then.
+func start(ctx context.Context, client *river.Client[pgx.Tx]) error {
+	for try, pause := 1, startPause; ; try, pause = try+1, 2*pause {
+		// The client's own context outlives ctx, so that jobs end in peace.
+		err := client.Start(context.WithoutCancel(ctx))
+		if err == nil || try == startTries {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil // whoever ran it wants it no more
+		case <-timer.C:
+		}
+	}
 }
 
 // hardStop is how long jobs may take to notice that their context has ended.
