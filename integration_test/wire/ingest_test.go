@@ -96,8 +96,9 @@ var ingestMany = operation{
 		}
 		return all.Wait()
 	},
-	end:   recordedOnce,
-	loose: true,
+	end:       recordedOnce,
+	wipeEvery: 20,
+	loose:     true,
 }
 
 // crowdedDoor is a keytill's webhook that lets events in when they all stand before it.

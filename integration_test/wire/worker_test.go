@@ -33,12 +33,16 @@ func TestEveryMessageOfTheJobQueue(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("%d kinds of messages", len(found))
 	struck, rounds := 0, 0
 	var missed []kind
 	for i, k := range found {
 		chosen := suddenModes
 		if !*long {
-			chosen = suddenModes[i%len(suddenModes):][:1]
+			if i%queueStride != 0 {
+				continue
+			}
+			chosen = suddenModes[i/queueStride%len(suddenModes):][:1]
 		}
 		for _, m := range chosen {
 			hit := false
@@ -53,11 +57,38 @@ func TestEveryMessageOfTheJobQueue(t *testing.T) {
 			struck++
 		}
 	}
-	t.Logf("%d kinds of messages, struck %d times in %d rounds, of modes %q; not said again: %v", len(found), struck, rounds, suddenModes, missed)
+	form := "each in each mode"
+	if !*long {
+		form = fmt.Sprintf("every %d. in one mode, in turn,", queueStride)
+	}
+	t.Logf("%d kinds of messages, %s of %q: %d struck in %d rounds; not said again: %v", len(found), form, suddenModes, struck, rounds, missed)
 	if len(missed) > len(found)/10 {
 		t.Errorf("%d of %d kinds of messages were not struck", len(missed), len(found))
 	}
 }
+
+// A connection that breaks while a keytill starts to listen leaves none of its queues unworked.
+func TestAConnectionThatBreaksWhileItBeginsToListen(t *testing.T) {
+	t.Parallel()
+	w := newWorkers(t)
+	for _, m := range suddenModes {
+		for nth := 1; nth <= 2; nth++ { // one connection listens to several topics, one after the other
+			listens := 0
+			struck := w.run(m, func(m pgproxy.Message, _ int) bool {
+				if m.From == pgproxy.Client && strings.HasPrefix(m.SQL, "LISTEN") {
+					listens++
+				}
+				return listens == nth
+			})
+			if !struck {
+				t.Errorf("%s: it did not listen for the %d. time", m, nth)
+			}
+		}
+	}
+}
+
+// queueStride is how many kinds the short form goes on by.
+const queueStride = 4
 
 // suddenModes need nobody beside.
 var suddenModes = []mode{drop, unheard, kill}
@@ -186,7 +217,9 @@ func (w *workers) awaitTold(r *round) {
 		}
 		waited := time.Since(began)
 		if waited > patience {
-			w.t.Fatalf("after %s: %s", waited, w.situation())
+			w.trouble.mu.Lock()
+			defer w.trouble.mu.Unlock()
+			w.t.Fatalf("round %d, %s at %v: after %s %s", r.n, r.mode, w.trouble.struck, waited, w.situation())
 		}
 		if waited > rescuedAfter {
 			w.rescue()
@@ -207,6 +240,6 @@ UPDATE keytill.river_job SET state = 'available', scheduled_at = attempted_at
 func (w *workers) situation() string {
 	w.t.Helper()
 	return fmt.Sprint(collect[string](w.world, `
-SELECT format('job %s %s is %s: %s', id, kind, state, errors[cardinality(errors)]) FROM keytill.river_job WHERE state <> 'completed'`),
+SELECT format('job %s %s is %s, scheduled at %s, attempted at %s: %s', id, kind, state, scheduled_at, attempted_at, errors[cardinality(errors)]) FROM keytill.river_job WHERE state <> 'completed'`), w.shop.Now(),
 		collect[string](w.world, `SELECT format('delivery %s over %s is %s: %s', delivery_id, channel, state, last_error) FROM keytill.deliveries WHERE state <> 'sent'`))
 }
