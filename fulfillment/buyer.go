@@ -25,18 +25,18 @@ UPDATE keytill.fulfilments SET revealed_at = $3
 // have been ended since the one with this serial was made.
 func (s *Service) ForBuyer(ctx context.Context, merchant, id string, serial int, reveal bool) (Order, []inventory.Owned, error) {
 	var (
-		order Order
-		keys  []inventory.Owned
-		now   = s.now()
+		keys []inventory.Owned
+		now  = s.now()
 	)
 	batch := &pgx.Batch{}
-	queueOrder(batch, merchant, id, &order)
+	read := queueOrders(batch, merchant, id)
 	if reveal {
 		s.keyset.QueueOwned(batch, merchant, id, now, &keys)
 	}
 	if err := s.db.SendBatch(ctx, batch).Close(); err != nil {
 		return Order{}, nil, fmt.Errorf("read order %s for its buyer: %w", id, err)
 	}
+	order := read.orders[0]
 	if order.ID == "" || order.LinkSerial != serial {
 		return Order{}, nil, ErrNoOrder
 	}

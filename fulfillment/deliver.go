@@ -169,6 +169,7 @@ func (s *Service) Deliver(ctx context.Context, senders map[Channel]Sender, job D
 func (s *Service) begin(ctx context.Context, job DeliverJob) (d delivery, m Message, begun bool, err error) {
 	d = delivery{id: job.Delivery, merchant: job.Merchant}
 	batch := &pgx.Batch{}
+	var read *orderReader
 	batch.Queue(commitSoon)
 	batch.Queue(beginDelivery, job.Merchant, job.Delivery, s.now()).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&d.order, &d.channel, &d.kind, &d.recipient, &d.units, &d.attempts, &d.after, &d.created, &d.subject)
@@ -179,7 +180,7 @@ func (s *Service) begin(ctx context.Context, job DeliverJob) (d delivery, m Mess
 		return err
 	})
 	if job.Order != "" {
-		queueOrder(batch, job.Merchant, job.Order, &m.Order)
+		read = queueOrders(batch, job.Merchant, job.Order)
 		if job.Channel == ChannelEmail || job.Channel == ChannelHook && s.hookKeys {
 			s.keyset.QueueOwned(batch, job.Merchant, job.Order, s.now(), &m.Keys)
 		}
@@ -189,6 +190,9 @@ func (s *Service) begin(ctx context.Context, job DeliverJob) (d delivery, m Mess
 	}
 	if !begun {
 		return d, m, false, nil
+	}
+	if read != nil {
+		m.Order = read.orders[0]
 	}
 	if d.order != m.Order.ID {
 		return d, m, false, fmt.Errorf("delivery %d is of order %s, and its job of %s", d.id, d.order, job.Order)

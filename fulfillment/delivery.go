@@ -139,9 +139,51 @@ func queueOf(channel Channel) string {
 
 func (a *application) serves(channel Channel) bool { return a.order.channels.has(channel) }
 
-// writeDeliveries writes what is to be told of the change, and the jobs that follow from it.
-func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
-	var rows deliveries
+// writeDeliveries writes what is to be told of the changes, and the jobs that follow from them.
+func (r *round) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
+	var (
+		rows             deliveries
+		waiting, watched []int64
+		asks             bool
+	)
+	for _, a := range r.apps {
+		a.addDeliveries(&rows)
+		waiting, watched = append(waiting, a.plan.waitingPools()...), append(watched, a.plan.watchedPools()...)
+		asks = asks || a.asks()
+	}
+	jobs, err := rows.insert(ctx, tx, r.lead.merchant, r.lead.at)
+	if err != nil {
+		return err
+	}
+	for _, pool := range unique(waiting) {
+		jobs = append(jobs, river.InsertManyParams{Args: ServeJob{Merchant: r.lead.merchant, Pool: pool}})
+	}
+	for _, pool := range unique(watched) {
+		jobs = append(jobs, river.InsertManyParams{Args: StockLevelJob{Merchant: r.lead.merchant, Pool: pool}})
+	}
+	if err := insertJobs(ctx, r.jobs, tx, jobs); err != nil {
+		return err
+	}
+	for _, a := range r.apps {
+		if err := a.reviveRestored(ctx, tx); err != nil {
+			return err
+		}
+		if err := r.changed(ctx, tx, a.moved()); err != nil {
+			return err
+		}
+	}
+	if !asks {
+		return nil
+	}
+	return r.tellFindings(ctx, tx, r.lead.merchant)
+}
+
+func unique(pools []int64) []int64 {
+	slices.Sort(pools)
+	return slices.Compact(pools)
+}
+
+func (a *application) addDeliveries(rows *deliveries) {
 	for _, n := range a.plan.notices(a.at, a.releases()) {
 		switch {
 		case n.kind == KeysReady && a.serves(ChannelEmail) && a.email() != "":
@@ -152,23 +194,6 @@ func (a *application) writeDeliveries(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 	}
-	jobs, err := rows.insert(ctx, tx, a.merchant, a.at)
-	if err != nil {
-		return err
-	}
-	for _, pool := range a.plan.waitingPools() {
-		jobs = append(jobs, river.InsertManyParams{Args: ServeJob{Merchant: a.merchant, Pool: pool}})
-	}
-	for _, pool := range a.plan.watchedPools() {
-		jobs = append(jobs, river.InsertManyParams{Args: StockLevelJob{Merchant: a.merchant, Pool: pool}})
-	}
-	if err := insertJobs(ctx, a.jobs, tx, jobs); err != nil {
-		return err
-	}
-	if err := a.reviveRestored(ctx, tx); err != nil {
-		return err
-	}
-	return a.Service.changed(ctx, tx, a.moved())
 }
 
 func insertJobs(ctx context.Context, jobs Jobs, tx pgx.Tx, params []river.InsertManyParams) error {

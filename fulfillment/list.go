@@ -139,16 +139,13 @@ func listPlaces(ctx context.Context, db Reader, merchant string, f OrderFilter, 
 
 // LoadOrders reads orders in one round trip. Those that there are not are left out.
 func LoadOrders(ctx context.Context, db Reader, merchant string, ids []string) ([]Order, error) {
-	orders := make([]Order, len(ids))
 	batch := &pgx.Batch{}
-	for i, id := range ids {
-		queueOrder(batch, merchant, id, &orders[i])
-	}
+	read := queueOrders(batch, merchant, ids...)
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("read %d orders: %w", len(ids), err)
 	}
-	found := orders[:0]
-	for _, o := range orders {
+	found := read.orders[:0]
+	for _, o := range read.orders {
 		if o.ID != "" {
 			found = append(found, o)
 		}

@@ -2,7 +2,6 @@ package fulfillment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -74,9 +73,17 @@ func (a *application) writeNothing(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	_, finished := tx.Exec(ctx, finishEvents, a.merchant, a.payment.refs(), a.event, a.ticket, a.at, "no order: nothing was bought")
-	_, noted := tx.Exec(ctx, writeCameToNothing, a.merchant, a.paymentName(), a.ticket, a.at)
-	if err := errors.Join(finished, noted); err != nil {
+	const note = "no order: nothing was bought"
+	batch := &pgx.Batch{}
+	var answered, own answeredEvents
+	answered.add(a.ticket, a.payment.refs()...)
+	answered.queue(batch, finishEvents, a, note)
+	if a.event != "" {
+		own.add(a.ticket, a.event)
+		own.queue(batch, finishOwnEvents, a, note)
+	}
+	batch.Queue(writeCameToNothing, a.merchant, a.paymentName(), a.ticket, a.at)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("finish the events: %w", err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package fulfillment
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,22 +102,22 @@ const (
 	readOrder = `
 SELECT order_id, coalesce(payment_intent, ''), coalesce(charge, ''), coalesce(client_reference_id, ''), payment, currency,
        amount_total, amount_captured, amount_refunded, email, locale, placed_at, paid_at, settled_at, link_serial
-  FROM keytill.orders WHERE merchant_id = $1 AND order_id = $2`
+  FROM keytill.orders WHERE merchant_id = $1 AND order_id = ANY ($2)`
 
 	// Index: lines_pkey, pools_pkey.
 	readOrderLines = `
-SELECT l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, ''), coalesce(p.name, ''), p.release_at
+SELECT l.order_id, l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, ''), coalesce(p.name, ''), p.release_at
   FROM keytill.lines l
   LEFT JOIN keytill.pools p ON p.merchant_id = l.merchant_id AND p.pool_id = l.pool_id
- WHERE l.merchant_id = $1 AND l.order_id = $2
- ORDER BY l.ordinal`
+ WHERE l.merchant_id = $1 AND l.order_id = ANY ($2)
+ ORDER BY l.order_id, l.ordinal`
 
 	// Index: fulfilments_pkey.
 	readOrderUnits = `
-SELECT line_id, unit, state, coalesce(key_id, 0), coalesce(revoked_by, ''), changed_at, revealed_at
+SELECT order_id, line_id, unit, state, coalesce(key_id, 0), coalesce(revoked_by, ''), changed_at, revealed_at
   FROM keytill.fulfilments
- WHERE merchant_id = $1 AND order_id = $2
- ORDER BY line_id, unit`
+ WHERE merchant_id = $1 AND order_id = ANY ($2)
+ ORDER BY order_id, line_id, unit`
 
 	// Index: orders_pkey, orders_payment_intent, orders_charge, refunds_pkey, disputes_pkey, orders_email.
 	findOrders = `
@@ -142,41 +141,91 @@ SELECT DISTINCT order_id FROM keytill.keys
  WHERE merchant_id = $1 AND pool_id = ANY ($2) AND fingerprint = ANY ($3) AND order_id IS NOT NULL`
 )
 
+// orderName is a merchant's order, or a payment that may be one.
+type orderName struct{ merchant, id string }
+
 // LoadOrder reads an order, or ErrNoOrder.
 func LoadOrder(ctx context.Context, db pg.Querier, merchant, id string) (Order, error) {
-	var o Order
-	err := o.scan(db.QueryRow(ctx, readOrder, merchant, id))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Order{}, fmt.Errorf("%s: %w", id, ErrNoOrder)
-	}
-	for _, part := range []struct {
-		query string
-		scan  func(pgx.Rows) error
-	}{{readOrderLines, o.scanLines}, {readOrderUnits, o.scanUnits}} {
-		if err != nil {
-			break
-		}
-		var rows pgx.Rows
-		if rows, err = db.Query(ctx, part.query, merchant, id); err == nil {
-			err = part.scan(rows)
-		}
-	}
+	orders, err := loadOrders(ctx, db, merchant, []string{id})
 	if err != nil {
 		return Order{}, fmt.Errorf("read order %s: %w", id, err)
 	}
-	return o, nil
+	if orders[0].ID == "" {
+		return Order{}, fmt.Errorf("%s: %w", id, ErrNoOrder)
+	}
+	return orders[0], nil
 }
 
-// queueOrder reads an order as part of a batch. Where there is none, it stays as it was.
-func queueOrder(batch *pgx.Batch, merchant, id string, o *Order) {
-	batch.Queue(readOrder, merchant, id).QueryRow(func(row pgx.Row) error {
-		if err := o.scan(row); !errors.Is(err, pgx.ErrNoRows) {
-			return err
+// loadOrders reads orders in the order of their ids. One that there is not has no id.
+func loadOrders(ctx context.Context, db pg.Querier, merchant string, ids []string) ([]Order, error) {
+	read := newOrderReader(ids)
+	for _, part := range read.parts() {
+		rows, err := db.Query(ctx, part.query, merchant, ids)
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	batch.Queue(readOrderLines, merchant, id).Query(o.scanLines)
-	batch.Queue(readOrderUnits, merchant, id).Query(o.scanUnits)
+		if err := part.scan(rows); err != nil {
+			return nil, err
+		}
+	}
+	return read.orders, nil
+}
+
+func ofOneMerchant(round []orderName, next orderName) bool {
+	return round[0].merchant == next.merchant && !slices.Contains(round, next)
+}
+
+// loadTogether reads orders of one merchant in one round trip.
+func (s *Service) loadTogether(ctx context.Context, names []orderName) ([]Order, error) {
+	ids := make([]string, len(names))
+	for i, n := range names {
+		ids[i] = n.id
+	}
+	batch := &pgx.Batch{}
+	read := queueOrders(batch, names[0].merchant, ids...)
+	if err := s.db.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("read %d orders: %w", len(ids), err)
+	}
+	return read.orders, nil
+}
+
+// queueOrders reads orders as part of a batch.
+func queueOrders(batch *pgx.Batch, merchant string, ids ...string) *orderReader {
+	read := newOrderReader(ids)
+	for _, part := range read.parts() {
+		batch.Queue(part.query, merchant, ids).Query(part.scan)
+	}
+	return read
+}
+
+// An orderReader puts together orders, each once, that are read in parts. One that there is not stays without an id.
+type orderReader struct {
+	ids    []string
+	orders []Order
+}
+
+func newOrderReader(ids []string) *orderReader {
+	return &orderReader{ids: ids, orders: make([]Order, len(ids))}
+}
+
+func (r *orderReader) order(id string) *Order { return &r.orders[slices.Index(r.ids, id)] }
+
+type orderPart struct {
+	query string
+	scan  func(pgx.Rows) error
+}
+
+// parts are to be read one after the other.
+func (r *orderReader) parts() []orderPart {
+	return []orderPart{{readOrder, r.scanOrders}, {readOrderLines, r.scanLines}, {readOrderUnits, r.scanUnits}}
+}
+
+func (r *orderReader) scanOrders(rows pgx.Rows) error {
+	orders, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Order, err error) { return o, o.scan(row) })
+	for _, o := range orders {
+		*r.order(o.ID) = o
+	}
+	return err
 }
 
 func (o *Order) scan(row pgx.Row) error {
@@ -184,29 +233,45 @@ func (o *Order) scan(row pgx.Row) error {
 		&o.Refunded, &o.Email, &o.Locale, &o.PlacedAt, &o.PaidAt, &o.SettledAt, &o.LinkSerial)
 }
 
-func (o *Order) scanLines(rows pgx.Rows) (err error) {
-	o.Lines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l OrderLine, err error) {
-		err = row.Scan(&l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.SKU, &l.Name, &l.ReleaseAt)
-		return l, err
-	})
+func (r *orderReader) scanLines(rows pgx.Rows) error {
+	lines, err := pgx.CollectRows(rows, scanOrderLine)
+	for _, l := range lines {
+		o := r.order(l.order)
+		o.Lines = append(o.Lines, l.OrderLine)
+	}
 	return err
 }
 
+type lineOfOrder struct {
+	order string
+	OrderLine
+}
+
+func scanOrderLine(row pgx.CollectableRow) (l lineOfOrder, err error) {
+	err = row.Scan(&l.order, &l.ID, &l.Price, &l.Product, &l.Description, &l.Quantity, &l.Amount, &l.SKU, &l.Name, &l.ReleaseAt)
+	return l, err
+}
+
 // scanUnits puts the units to the lines, which are read before them.
-func (o *Order) scanUnits(rows pgx.Rows) error {
-	lines := make(map[string]*OrderLine, len(o.Lines))
-	for i := range o.Lines {
-		lines[o.Lines[i].ID] = &o.Lines[i]
-	}
-	units, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u lineUnit, err error) {
-		err = row.Scan(&u.line, &u.Unit, &u.State, &u.KeyID, &u.RevokedBy, &u.ChangedAt, &u.RevealedAt)
-		return u, err
-	})
-	for _, u := range units {
-		if l := lines[u.line]; l != nil {
-			l.Units = append(l.Units, u.OrderUnit)
+func (r *orderReader) scanUnits(rows pgx.Rows) error {
+	var (
+		order string
+		u     lineUnit
+		of    *OrderLine // the line of the unit before, which most have in common
+		ofIts string     // … and its order
+	)
+	_, err := pgx.ForEachRow(rows, []any{&order, &u.line, &u.Unit, &u.State, &u.KeyID, &u.RevokedBy, &u.ChangedAt, &u.RevealedAt}, func() error {
+		if of == nil || of.ID != u.line || ofIts != order {
+			lines := r.order(order).Lines
+			i := slices.IndexFunc(lines, func(l OrderLine) bool { return l.ID == u.line })
+			if i < 0 {
+				return nil // a line that came since the lines were read
+			}
+			of, ofIts = &lines[i], order
 		}
-	}
+		of.Units = append(of.Units, u.OrderUnit)
+		return nil
+	})
 	return err
 }
 
@@ -270,13 +335,9 @@ func loadFound(ctx context.Context, db pg.Querier, merchant string, ids []string
 	if len(ids) == 0 {
 		return nil, ErrNoOrder
 	}
-	orders := make([]Order, len(ids))
-	for i, id := range ids {
-		order, err := LoadOrder(ctx, db, merchant, id)
-		if err != nil {
-			return nil, err
-		}
-		orders[i] = order
+	orders, err := loadOrders(ctx, db, merchant, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read %d orders: %w", len(ids), err)
 	}
 	return orders, nil
 }

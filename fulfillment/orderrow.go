@@ -19,8 +19,8 @@ type orderRow struct {
 	payment  PaymentState      // as the last settle left it
 	answers  map[string]string // a person's attributions of refunds
 	channels channelNames      // the delivery channels that are served
-	queued   map[int64]bool    // pools in which other orders wait
 	held     map[int64]int     // keys that are held for this payment, by pool
+	unheld   bool              // nothing at all is held for it
 }
 
 // An order is called by its session or by its PaymentIntent, so both names find everything of it.
@@ -61,7 +61,6 @@ SELECT refund_id, attribution FROM keytill.refunds
 func (a *application) read(ctx context.Context, tx pgx.Tx) error {
 	session, intent := a.names()
 	batch := &pgx.Batch{}
-	a.order = orderRow{id: a.payment.OrderID(), answers: map[string]string{}}
 	var (
 		orders   []string
 		mappings map[string]inventory.Mapping
@@ -228,10 +227,14 @@ func (a *application) arrange(ctx context.Context, tx pgx.Tx, mappings map[strin
 			return err
 		}
 	}
+	a.pad()
+	return nil
+}
+
+func (a *application) pad() {
 	for i := range a.lines {
 		a.lines[i].pad()
 	}
-	return nil
 }
 
 // lookAgain holds the mappings of the unknown items still and reads them once more, so that whoever maps one of them

@@ -277,7 +277,7 @@ func (h *holding) sellAhead(ctx context.Context, pool, n int64) error {
 func (h *holding) finish(ctx context.Context) error {
 	if len(h.shelf) > 0 {
 		// As a settle looks again after its claim: see errOvertook.
-		tag, err := h.tx.Exec(ctx, readQueued, h.merchant, h.shelf, "")
+		tag, err := h.tx.Exec(ctx, readQueued, h.merchant, h.shelf, []string{})
 		if err != nil {
 			return fmt.Errorf("look who waits: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/keytill/keytill/internal/pg"
 	"github.com/keytill/keytill/inventory"
 )
 
@@ -85,6 +86,10 @@ type Service struct {
 	claimer *inventory.Claimer
 	flights flights
 
+	tickets pg.Together[orderName, ticket]
+	sales   pg.Together[reading, bool]
+	orders  pg.Together[orderName, Order]
+
 	observer Observer
 	holdFor  time.Duration
 	hookKeys bool
@@ -110,9 +115,18 @@ func New(c Config) (*Service, error) {
 	if c.HoldFor == 0 {
 		c.HoldFor = DefaultHold
 	}
-	return &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
-		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx, observer: c.Observer}, nil
+	s := &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
+		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx, observer: c.Observer}
+	s.tickets = pg.Together[orderName, ticket]{Rounds: maxRounds, Most: maxTogether, Ask: s.takeTickets}
+	s.sales = pg.Together[reading, bool]{Rounds: maxRounds, Most: maxTogether, Fits: shareable, Ask: s.sell}
+	s.orders = pg.Together[orderName, Order]{Rounds: maxRounds, Most: maxTogether, Fits: ofOneMerchant, Ask: s.loadTogether}
+	return s, nil
 }
+
+const (
+	maxRounds   = 2
+	maxTogether = 64
+)
 
 // ClaimStats count what claims of this Service have come to.
 func (s *Service) ClaimStats() inventory.ClaimStats { return s.claimer.Stats() }

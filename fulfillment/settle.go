@@ -26,7 +26,7 @@ func (s *Service) Settle(ctx context.Context, merchant, ref string) (Order, erro
 	if err != nil {
 		return Order{}, fmt.Errorf("settle %s: %w", ref, err)
 	}
-	return LoadOrder(ctx, s.db, merchant, order)
+	return s.orders.Do(ctx, orderName{merchant, order})
 }
 
 // cause is why a payment is looked at.
@@ -40,8 +40,38 @@ type cause struct {
 
 const actorSettle = "settle"
 
-// takeTicket numbers a settle before it reads Stripe. A number is never given out twice, not even after a crash.
-const takeTicket = `SELECT nextval('keytill.ticket')`
+// takeTickets numbers settles before they read Stripe, and says which payments have an order already. A number is never
+// given out twice, not even after a crash. Subqueries for a value are never hashed, so that a plan from when there were few
+// orders still goes by the index. Index: orders_pkey, orders_payment_intent.
+const takeTickets = `
+SELECT nextval('keytill.ticket'),
+       coalesce((SELECT true FROM keytill.orders o WHERE o.merchant_id = asked.merchant_id AND o.order_id = asked.ref),
+                (SELECT true FROM keytill.orders o WHERE o.merchant_id = asked.merchant_id AND o.payment_intent = asked.ref), false)
+  FROM unnest($1::text[], $2::text[]) AS asked (merchant_id, ref)`
+
+// ticket is a settle's number.
+type ticket struct {
+	number int64
+	known  bool // its payment has an order
+}
+
+func (s *Service) takeTickets(ctx context.Context, asked []orderName) ([]ticket, error) {
+	merchants, refs := make([]string, len(asked)), make([]string, len(asked))
+	for i, a := range asked {
+		merchants[i], refs[i] = a.merchant, a.id
+	}
+	rows, err := s.db.Query(ctx, takeTickets, merchants, refs)
+	if err != nil {
+		return nil, err
+	}
+	tickets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t ticket, err error) {
+		return t, row.Scan(&t.number, &t.known)
+	})
+	if err == nil && len(tickets) != len(asked) {
+		err = fmt.Errorf("%d numbers for %d settles", len(tickets), len(asked))
+	}
+	return tickets, err
+}
 
 // settle returns the id of the order it settled.
 func (s *Service) settle(ctx context.Context, c cause) (order string, err error) {
@@ -62,27 +92,43 @@ func (s *Service) settleOnce(ctx context.Context, c cause) (string, error) {
 	if s.stripe == nil {
 		return "", errors.New("no Stripe API key is configured: set KEYTILL_STRIPE_API_KEY")
 	}
-	var ticket int64
-	if err := s.db.QueryRow(ctx, takeTicket).Scan(&ticket); err != nil {
+	r := reading{cause: c}
+	t, err := s.tickets.Do(ctx, orderName{c.merchant, c.ref})
+	if err != nil {
 		return "", fmt.Errorf("number the settle: %w", err)
 	}
-	payment, err := s.stripe.Payment(ctx, c.merchant, c.ref)
-	if err != nil {
+	r.ticket, r.known = t.number, t.known
+	if r.payment, err = s.stripe.Payment(ctx, c.merchant, c.ref); err != nil {
 		return "", err
 	}
-	if !payment.Ours() {
+	if !r.payment.Ours() {
 		return "", ErrNotOurs
 	}
-	return s.apply(ctx, c, payment, ticket)
+	if r.isSale() {
+		// Whatever keeps it from being settled with others, settling it alone says what it is.
+		if sold, err := s.sales.Do(ctx, r); err == nil && sold {
+			return r.payment.OrderID(), nil
+		}
+	}
+	return s.apply(ctx, r)
+}
+
+// A reading is a payment as it was read, and why.
+type reading struct {
+	cause
+	payment Payment
+	ticket  int64 // from before the payment was read
+	known   bool  // it had an order then
 }
 
 // apply converges in one transaction. Where keys are left but locked, it starts over and waits for them.
-func (s *Service) apply(ctx context.Context, c cause, payment Payment, ticket int64) (string, error) {
+func (s *Service) apply(ctx context.Context, r reading) (string, error) {
 	var patient []int64
 	for {
-		a := application{Service: s, cause: c, payment: payment, ticket: ticket, patient: patient}
+		var a *application
 		err := pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
-			a = application{Service: s, cause: c, payment: payment, ticket: ticket, patient: patient, at: s.now()}
+			a = s.newApplication(r)
+			a.patient = patient
 			return a.run(ctx, tx)
 		})
 		switch {
@@ -92,8 +138,10 @@ func (s *Service) apply(ctx context.Context, c cause, payment Payment, ticket in
 			// Another settle made the order first: it is there now.
 		case errors.Is(err, errOvertook):
 			// An older order waits now: the next try waits behind it.
+		case err != nil:
+			return "", err
 		default:
-			return a.order.id, err
+			return a.order.id, nil
 		}
 		if ctx.Err() != nil {
 			return "", ctx.Err()
@@ -110,16 +158,17 @@ var errOvertook = errors.New("an older order waits for this key")
 // application is one run of the transaction that brings an order to what its payment's truth says.
 type application struct {
 	*Service
-	cause
-	payment Payment
-	ticket  int64
+	reading
 	patient []int64 // the pools whose locked keys are waited for; empty at first
 	at      time.Time
 
 	order orderRow
 	lines []line
 	plan  plan
-	shelf []int64 // pools of whose shelf keys were taken, past nobody who waits
+}
+
+func (s *Service) newApplication(r reading) *application {
+	return &application{Service: s, reading: r, at: s.now(), order: orderRow{id: r.payment.OrderID(), answers: map[string]string{}}}
 }
 
 func (a *application) run(ctx context.Context, tx pgx.Tx) error {
@@ -142,17 +191,7 @@ func (a *application) run(ctx context.Context, tx pgx.Tx) error {
 			return a.writeNothing(ctx, tx)
 		}
 	}
-	a.plan = makePlan(a.payment, a.lines, a.order.answers, a.policy, a.retry)
-	if err := a.writeOrder(ctx, tx); err != nil {
-		return err
-	}
-	if err := a.claimKeys(ctx, tx); err != nil {
-		return err
-	}
-	if err := a.moveKeys(ctx, tx); err != nil {
-		return err
-	}
-	return a.writeRest(ctx, tx)
+	return a.converge(ctx, tx, []*application{a})
 }
 
 // placed reports whether the payment has become an order: a session that the buyer finished, or a PaymentIntent that
@@ -212,71 +251,4 @@ func (a *application) ownHolds(ctx context.Context, tx pgx.Tx) ([]string, error)
 		return nil, fmt.Errorf("look for newer holds: %w", err)
 	}
 	return slices.DeleteFunc(a.holdRefs(), func(ref string) bool { return slices.Contains(newer, ref) }), nil
-}
-
-// claimKeys gets keys for the units that are due and have none: first those that are held for the payment, then from the
-// shelf. Units of a pool in which older orders wait, wait behind them, stock or not.
-func (a *application) claimKeys(ctx context.Context, tx pgx.Tx) error {
-	for _, want := range a.plan.claims {
-		if a.order.held[want.pool.ID] > 0 {
-			held, err := inventory.ClaimHeld(ctx, tx, a.request(want), a.holdRefs())
-			if err != nil {
-				return err
-			}
-			want.units = want.take(held)
-		}
-		if len(want.units) == 0 {
-			continue
-		}
-		if want.pool.Shortage == inventory.Wait && a.order.queued[want.pool.ID] {
-			a.plan.leave(want.units, UnitWaiting)
-			continue
-		}
-		claimed, err := a.claimer.Claim(ctx, tx, a.request(want))
-		if err != nil {
-			return err
-		}
-		if len(claimed) > 0 && want.pool.Shortage == inventory.Wait {
-			a.shelf = append(a.shelf, want.pool.ID)
-		}
-		a.plan.leave(want.take(claimed), shortState(want.pool))
-	}
-	decided := a.order.exists && a.order.payment != Pending && a.order.payment != Closed // an earlier settle let go
-	if a.plan.verdict.Payment == Pending || decided {
-		return nil
-	}
-	return a.letGo(ctx, tx)
-}
-
-func (a *application) request(want claimWanted) inventory.Request {
-	units := make([]inventory.Unit, len(want.units))
-	for i, u := range want.units {
-		units[i] = inventory.Unit{Order: a.order.id, Line: u.line, Unit: u.number}
-	}
-	return inventory.Request{Merchant: a.merchant, Pool: want.pool.ID, Units: units, Change: a.change("paid"), Patient: a.patient != nil}
-}
-
-// take gives the first units their keys and returns those that got none.
-func (w claimWanted) take(claimed []inventory.Claimed) []*unitChange {
-	for i, c := range claimed {
-		w.units[i].key = c.KeyID
-	}
-	return w.units[len(claimed):]
-}
-
-func shortState(pool inventory.Pool) UnitState {
-	if pool.Shortage == inventory.Fail {
-		return UnitFailed
-	}
-	return UnitWaiting
-}
-
-// moveKeys moves the keys that units have already, and their rows must be as they were read.
-func (a *application) moveKeys(ctx context.Context, tx pgx.Tx) error {
-	for _, m := range a.plan.moves() {
-		if err := inventory.Move(ctx, tx, a.merchant, m.keys, m.from, m.to, a.change(m.reason)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

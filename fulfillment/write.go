@@ -12,12 +12,19 @@ import (
 )
 
 const (
-	// Index: orders_pkey, orders_payment_intent. No row: another settle made the order since it was looked for.
-	insertOrder = `
+	// Fewer rows: another settle made the order since it was looked for. They are made in the order of their names, so that
+	// two transactions that make the same do not wait for each other. Index: orders_pkey, orders_payment_intent.
+	insertOrders = `
 INSERT INTO keytill.orders
        (merchant_id, order_id, payment_intent, charge, client_reference_id, payment, currency, amount_total, amount_captured,
         amount_refunded, email, name, locale, placed_at, paid_at, ticket, settled_at)
-VALUES ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+SELECT $1, order_id, nullif(payment_intent, ''), nullif(charge, ''), nullif(reference, ''), payment, currency, total, captured,
+       refunded, email, name, locale, placed_at, paid_at, ticket, $2
+  FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[],
+              $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::timestamptz[], $17::bigint[])
+       AS o (order_id, payment_intent, charge, reference, payment, currency, total, captured, refunded, email, name, locale,
+             placed_at, paid_at, ticket)
+ ORDER BY order_id
 ON CONFLICT DO NOTHING`
 
 	// Lock: the order's, held since it was read. The ticket guards against a newer settle.
@@ -31,7 +38,7 @@ UPDATE keytill.orders
 	insertLines = `
 INSERT INTO keytill.lines
        (merchant_id, order_id, line_id, ordinal, price, product, description, quantity, amount, pool_id, keyless, per_unit)
-SELECT $1, $2, * FROM unnest($3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[],
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[],
        $10::bigint[], $11::bool[], $12::int[])`
 
 	// Lock: the line. A line that has a pool keeps it.
@@ -43,14 +50,14 @@ UPDATE keytill.lines SET pool_id = $4, per_unit = $5
 	readQueued = `
 SELECT pool_id FROM unnest($2::bigint[]) AS wanted (pool_id)
  WHERE EXISTS (SELECT 1 FROM keytill.fulfilments f
-                WHERE f.merchant_id = $1 AND f.pool_id = wanted.pool_id AND f.state = 'waiting' AND f.order_id <> $3)`
+                WHERE f.merchant_id = $1 AND f.pool_id = wanted.pool_id AND f.state = 'waiting' AND f.order_id <> ALL ($3))`
 
 	insertUnits = `
 INSERT INTO keytill.fulfilments
        (merchant_id, order_id, line_id, unit, pool_id, state, key_id, revoked_by, paid_at, changed_at)
-SELECT $1, $2, line_id, unit, pool_id, state, nullif(key_id, 0), nullif(revoked_by, ''), $3, $4
-  FROM unnest($5::text[], $6::int[], $7::bigint[], $8::text[], $9::bigint[], $10::text[])
-       AS u (line_id, unit, pool_id, state, key_id, revoked_by)`
+SELECT $1, order_id, line_id, unit, pool_id, state, nullif(key_id, 0), nullif(revoked_by, ''), paid_at, $2
+  FROM unnest($3::text[], $4::text[], $5::int[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::timestamptz[])
+       AS u (order_id, line_id, unit, pool_id, state, key_id, revoked_by, paid_at)`
 
 	// Lock: the units, held since they were read; the state they had guards all the same.
 	updateUnits = `
@@ -73,38 +80,73 @@ INSERT INTO keytill.disputes (merchant_id, dispute_id, order_id, amount, status,
 ON CONFLICT (merchant_id, dispute_id) DO UPDATE SET amount = excluded.amount, status = excluded.status
   WHERE (keytill.disputes.amount, keytill.disputes.status) <> (excluded.amount, excluded.status)`
 
-	// What was received before this settle began to read Stripe is answered by what it read. Index: events_payment,
-	// events_pkey.
+	// What was received before a settle began to read Stripe is answered by what it read. Index: events_payment.
 	finishEvents = `
-UPDATE keytill.events SET state = 'done', done_at = $5, note = $6
- WHERE merchant_id = $1 AND state = 'pending' AND ticket < $4 AND (payment = ANY ($2) OR event_id = $3)`
+UPDATE keytill.events e SET state = 'done', done_at = $4, note = $5
+  FROM unnest($2::text[], $3::bigint[]) AS answered (payment, ticket)
+ WHERE e.merchant_id = $1 AND e.state = 'pending' AND e.payment = answered.payment AND e.ticket < answered.ticket`
+
+	// The event that made it settle may know the payment under another name. Index: events_pkey.
+	finishOwnEvents = `
+UPDATE keytill.events e SET state = 'done', done_at = $4, note = $5
+  FROM unnest($2::text[], $3::bigint[]) AS answered (event_id, ticket)
+ WHERE e.merchant_id = $1 AND e.state = 'pending' AND e.event_id = answered.event_id AND e.ticket < answered.ticket`
 )
 
-// writeOrder writes the order and its lines, and looks whether others wait in the pools it wants keys of.
-func (a *application) writeOrder(ctx context.Context, tx pgx.Tx) error {
+// writeOrders writes the orders and their lines, and looks whether others wait in the pools that keys are wanted of.
+func (r *round) writeOrders(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
-	write := updateOrder
-	lost := ErrStale
-	if !a.order.exists {
-		write, lost = insertOrder, errRaced
+	var (
+		made  orderColumns
+		lines lineColumns
+		pools []int64
+	)
+	for _, a := range r.apps {
+		if a.order.exists {
+			batch.Queue(updateOrder, a.orderValues().update(a)...).Exec(affects(1, ErrStale))
+		} else {
+			made.add(a.orderValues())
+		}
+		for i, l := range a.lines {
+			switch {
+			case l.remap:
+				batch.Queue(mapLine, a.merchant, a.order.id, l.ID, l.pool.ID, l.perUnit).Exec(affects(1, ErrStale))
+			case !l.stored:
+				lines.add(a.order.id, i+1, l)
+			}
+		}
+		pools = append(pools, a.plan.claimedPools()...)
 	}
-	batch.Queue(write, a.orderValues()...).Exec(affects(1, lost))
-	a.queueLines(batch)
-	a.order.queued = make(map[int64]bool)
-	if pools := a.plan.claimedPools(); len(pools) > 0 {
-		batch.Queue(readQueued, a.merchant, pools, a.order.id).Query(func(rows pgx.Rows) error {
+	if n := len(made.orders); n > 0 {
+		batch.Queue(insertOrders, append([]any{r.lead.merchant, r.lead.at}, made.values()...)...).Exec(affects(n, errRaced))
+	}
+	if n := len(lines.orders); n > 0 {
+		batch.Queue(insertLines, append([]any{r.lead.merchant}, lines.values()...)...).Exec(affects(n, errRaced))
+	}
+	r.queued = make(map[int64]bool)
+	if len(pools) > 0 {
+		slices.Sort(pools)
+		batch.Queue(readQueued, r.lead.merchant, slices.Compact(pools), r.orderIDs()).Query(func(rows pgx.Rows) error {
 			var pool int64
 			_, err := pgx.ForEachRow(rows, []any{&pool}, func() error {
-				a.order.queued[pool] = true
+				r.queued[pool] = true
 				return nil
 			})
 			return err
 		})
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write order %s: %w", a.order.id, err)
+		return fmt.Errorf("write %s: %w", r, err)
 	}
 	return nil
+}
+
+// String names the round's orders.
+func (r *round) String() string {
+	if len(r.apps) == 1 {
+		return "order " + r.lead.order.id
+	}
+	return fmt.Sprintf("order %s and %d others", r.lead.order.id, len(r.apps)-1)
 }
 
 func (p *plan) claimedPools() []int64 {
@@ -115,28 +157,57 @@ func (p *plan) claimedPools() []int64 {
 	return pools
 }
 
-func (a *application) orderValues() []any {
-	p := a.payment
-	var (
-		session Session
-		intent  Intent
-	)
-	if p.Session != nil {
-		session = *p.Session
+// orderValues are an order's row as its payment says it is.
+type orderValues struct {
+	order, intent, charge, reference, payment, currency string
+	total, captured, refunded                           int64
+	email, name, locale                                 string
+	placed                                              time.Time
+	paid                                                *time.Time
+	ticket                                              int64
+}
+
+func (a *application) orderValues() orderValues {
+	o := orderValues{order: a.order.id, payment: string(a.plan.verdict.Payment), refunded: a.plan.verdict.Refunded,
+		paid: a.paidAt(), ticket: a.ticket}
+	if i := a.payment.Intent; i != nil {
+		o.intent, o.charge, o.captured = i.ID, i.Charge, i.Captured
+		o.reference, o.currency, o.email, o.total, o.placed = i.Reference, i.Currency, i.Email, i.Amount, i.CreatedAt
 	}
-	if p.Intent != nil {
-		intent = *p.Intent
+	if s := a.payment.Session; s != nil {
+		o.reference, o.currency, o.email, o.total, o.placed = s.ClientReferenceID, s.Currency, s.Email, s.Total, s.CreatedAt
+		o.name, o.locale = s.Name, s.Locale
 	}
-	o := struct {
-		reference, currency, email string
-		total                      int64
-		placed                     time.Time
-	}{session.ClientReferenceID, session.Currency, session.Email, session.Total, session.CreatedAt}
-	if p.Session == nil {
-		o.reference, o.currency, o.email, o.total, o.placed = intent.Reference, intent.Currency, intent.Email, intent.Amount, intent.CreatedAt
-	}
-	return []any{a.merchant, a.order.id, intent.ID, intent.Charge, o.reference, a.plan.verdict.Payment, o.currency, o.total,
-		intent.Captured, a.plan.verdict.Refunded, o.email, session.Name, session.Locale, o.placed, a.paidAt(), a.ticket, a.at}
+	return o
+}
+
+func (o orderValues) update(a *application) []any {
+	return []any{a.merchant, o.order, o.intent, o.charge, o.reference, o.payment, o.currency, o.total, o.captured, o.refunded,
+		o.email, o.name, o.locale, o.placed, o.paid, o.ticket, a.at}
+}
+
+// orderColumns are orders as insertOrders takes them.
+type orderColumns struct {
+	orders, intents, charges, references, payments, currencies []string
+	totals, captured, refunded                                 []int64
+	emails, names, locales                                     []string
+	placed                                                     []time.Time
+	paid                                                       []*time.Time
+	tickets                                                    []int64
+}
+
+func (c *orderColumns) add(o orderValues) {
+	c.orders, c.intents, c.charges = append(c.orders, o.order), append(c.intents, o.intent), append(c.charges, o.charge)
+	c.references, c.payments = append(c.references, o.reference), append(c.payments, o.payment)
+	c.currencies, c.totals = append(c.currencies, o.currency), append(c.totals, o.total)
+	c.captured, c.refunded = append(c.captured, o.captured), append(c.refunded, o.refunded)
+	c.emails, c.names, c.locales = append(c.emails, o.email), append(c.names, o.name), append(c.locales, o.locale)
+	c.placed, c.paid, c.tickets = append(c.placed, o.placed), append(c.paid, o.paid), append(c.tickets, o.ticket)
+}
+
+func (c *orderColumns) values() []any {
+	return []any{c.orders, c.intents, c.charges, c.references, c.payments, c.currencies, c.totals, c.captured, c.refunded, c.emails,
+		c.names, c.locales, c.placed, c.paid, c.tickets}
 }
 
 // paidAt is when the payment was made, which is where a unit that must wait stands in the queue; nil: not paid.
@@ -153,31 +224,26 @@ func (a *application) paidAt() *time.Time {
 	return &a.payment.Intent.CreatedAt
 }
 
-func (a *application) queueLines(batch *pgx.Batch) {
-	var (
-		ids, prices, products, descriptions []string
-		ordinals, perUnits                  []int32
-		quantities, amounts                 []int64
-		pools                               []*int64
-		keyless                             []bool
-	)
-	for i, l := range a.lines {
-		switch {
-		case l.remap:
-			batch.Queue(mapLine, a.merchant, a.order.id, l.ID, l.pool.ID, l.perUnit).Exec(affects(1, ErrStale))
-		case !l.stored:
-			ids = append(ids, l.ID)
-			ordinals = append(ordinals, int32(i+1))
-			prices, products, descriptions = append(prices, l.Price), append(products, l.Product), append(descriptions, l.Description)
-			quantities, amounts = append(quantities, l.Quantity), append(amounts, l.Amount)
-			pools, keyless = append(pools, l.poolID()), append(keyless, l.mapped && l.pool == nil)
-			perUnits = append(perUnits, int32(l.perUnit))
-		}
-	}
-	if len(ids) > 0 {
-		batch.Queue(insertLines, a.merchant, a.order.id, ids, ordinals, prices, products, descriptions, quantities, amounts,
-			pools, keyless, perUnits).Exec(affects(len(ids), errRaced))
-	}
+// lineColumns are lines as insertLines takes them.
+type lineColumns struct {
+	orders, ids, prices, products, descriptions []string
+	ordinals, perUnits                          []int32
+	quantities, amounts                         []int64
+	pools                                       []*int64
+	keyless                                     []bool
+}
+
+func (c *lineColumns) add(order string, ordinal int, l line) {
+	c.orders, c.ids, c.ordinals = append(c.orders, order), append(c.ids, l.ID), append(c.ordinals, int32(ordinal))
+	c.prices, c.products = append(c.prices, l.Price), append(c.products, l.Product)
+	c.descriptions, c.quantities = append(c.descriptions, l.Description), append(c.quantities, l.Quantity)
+	c.amounts, c.pools = append(c.amounts, l.Amount), append(c.pools, l.poolID())
+	c.keyless, c.perUnits = append(c.keyless, l.mapped && l.pool == nil), append(c.perUnits, int32(l.perUnit))
+}
+
+func (c *lineColumns) values() []any {
+	return []any{c.orders, c.ids, c.ordinals, c.prices, c.products, c.descriptions, c.quantities, c.amounts, c.pools, c.keyless,
+		c.perUnits}
 }
 
 func (l *line) poolID() *int64 {
@@ -187,39 +253,65 @@ func (l *line) poolID() *int64 {
 	return &l.pool.ID
 }
 
-// writeRest writes the units, what Stripe said of refunds and disputes, the findings, the deliveries with their jobs,
-// and closes the events that this settle answers.
-func (a *application) writeRest(ctx context.Context, tx pgx.Tx) error {
+// writeRest writes the units, what Stripe said of refunds and disputes, the findings, and closes the events that this
+// settle answers.
+func (r *round) writeRest(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
-	if len(a.shelf) > 0 {
+	if len(r.shelf) > 0 {
 		// A key that came back to an empty shelf belongs to who waited when it did. The look before the claim may have been
 		// too early to see them; this one, after it, is not.
-		batch.Queue(readQueued, a.merchant, a.shelf, a.order.id).Exec(affects(0, errOvertook))
+		batch.Queue(readQueued, r.lead.merchant, r.shelf, r.orderIDs()).Exec(affects(0, errOvertook))
 	}
-	a.queueUnits(batch)
+	r.queueUnits(batch)
+	var answered, own answeredEvents
+	for _, a := range r.apps {
+		a.queueQuestions(batch)
+		answered.add(a.ticket, a.payment.refs()...)
+		if a.event != "" {
+			own.add(a.ticket, a.event)
+		}
+	}
+	answered.queue(batch, finishEvents, r.lead, "")
+	own.queue(batch, finishOwnEvents, r.lead, "")
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write %s: %w", r, err)
+	}
+	return nil
+}
+
+// queueQuestions writes what Stripe said of refunds and disputes, and the findings.
+func (a *application) queueQuestions(batch *pgx.Batch) {
 	for _, r := range a.payment.Refunds {
 		batch.Queue(upsertRefund, a.merchant, r.ID, a.order.id, r.Amount, r.Status, r.CreatedAt)
 	}
 	for _, d := range a.payment.Disputes {
 		batch.Queue(upsertDispute, a.merchant, d.ID, a.order.id, d.Amount, d.Status, d.CreatedAt)
 	}
-	queueQuestions(batch, a.merchant, a.order.id, a.questions(), a.at)
+	questions := a.questions()
+	if a.order.exists || len(questions) > 0 {
+		queueQuestions(batch, a.merchant, a.order.id, questions, a.at)
+	}
 	for _, l := range a.lines {
 		if !l.mapped {
 			batch.Queue(openFinding, a.merchant, UnknownPrice, l.Price, "", unknownPriceDetail(l), a.at)
 		}
 	}
-	batch.Queue(finishEvents, a.merchant, a.payment.refs(), a.event, a.ticket, a.at, "")
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write order %s: %w", a.order.id, err)
+}
+
+// answeredEvents are names of events or of what they are about, with the number of the settle that answers them.
+type answeredEvents struct {
+	names   []string
+	tickets []int64
+}
+
+func (e *answeredEvents) add(ticket int64, names ...string) {
+	e.names, e.tickets = append(e.names, names...), append(e.tickets, slices.Repeat([]int64{ticket}, len(names))...)
+}
+
+func (e *answeredEvents) queue(batch *pgx.Batch, statement string, lead *application, note string) {
+	if len(e.names) > 0 {
+		batch.Queue(statement, lead.merchant, e.names, e.tickets, lead.at, note)
 	}
-	if err := a.writeDeliveries(ctx, tx); err != nil {
-		return err
-	}
-	if !a.asks() {
-		return nil
-	}
-	return a.tellFindings(ctx, tx, a.merchant)
 }
 
 // asks reports whether the settle has opened a finding, or found one open.
@@ -258,41 +350,45 @@ func (a *application) email() string {
 	return a.payment.Intent.Email
 }
 
-func (a *application) queueUnits(batch *pgx.Batch) {
-	var added, changed unitColumns
-	for _, u := range a.plan.changed {
-		switch {
-		case u.state == "":
-			added.add(u)
-		case u.state != u.next || u.step == claim:
-			changed.add(u)
+func (r *round) queueUnits(batch *pgx.Batch) {
+	var added unitColumns
+	for _, a := range r.apps {
+		var changed unitColumns
+		for _, u := range a.plan.changed {
+			switch {
+			case u.state == "":
+				added.add(a, u)
+			case u.state != u.next || u.step == claim:
+				changed.add(a, u)
+			}
+		}
+		if n := len(changed.lines); n > 0 {
+			batch.Queue(updateUnits, a.merchant, a.order.id, a.paidAt(), a.at, changed.lines, changed.numbers, changed.states,
+				changed.keys, changed.revokedBy, changed.was).Exec(affects(n, ErrStale))
 		}
 	}
 	if n := len(added.lines); n > 0 {
-		batch.Queue(insertUnits, a.merchant, a.order.id, a.paidAt(), a.at, added.lines, added.numbers, added.pools, added.states,
-			added.keys, added.revokedBy).Exec(affects(n, errRaced))
-	}
-	if n := len(changed.lines); n > 0 {
-		batch.Queue(updateUnits, a.merchant, a.order.id, a.paidAt(), a.at, changed.lines, changed.numbers, changed.states,
-			changed.keys, changed.revokedBy, changed.was).Exec(affects(n, ErrStale))
+		batch.Queue(insertUnits, r.lead.merchant, r.lead.at, added.orders, added.lines, added.numbers, added.pools, added.states,
+			added.keys, added.revokedBy, added.paid).Exec(affects(n, errRaced))
 	}
 }
 
 // unitColumns are units as a statement takes them.
 type unitColumns struct {
-	lines, states, revokedBy, was []string
-	numbers                       []int32
-	pools, keys                   []int64
+	orders, lines, states, revokedBy, was []string
+	numbers                               []int32
+	pools, keys                           []int64
+	paid                                  []*time.Time
 }
 
-func (c *unitColumns) add(u *unitChange) {
+func (c *unitColumns) add(a *application, u *unitChange) {
 	by := RevokedBy("")
 	if u.next == UnitRevoked {
 		by = ByPayment
 	}
-	c.lines, c.numbers, c.pools = append(c.lines, u.line), append(c.numbers, int32(u.number)), append(c.pools, u.pool)
-	c.states, c.keys = append(c.states, string(u.next)), append(c.keys, u.key)
-	c.revokedBy, c.was = append(c.revokedBy, string(by)), append(c.was, string(u.state))
+	c.orders, c.lines, c.numbers = append(c.orders, a.order.id), append(c.lines, u.line), append(c.numbers, int32(u.number))
+	c.pools, c.states, c.keys = append(c.pools, u.pool), append(c.states, string(u.next)), append(c.keys, u.key)
+	c.revokedBy, c.was, c.paid = append(c.revokedBy, string(by)), append(c.was, string(u.state)), append(c.paid, a.paidAt())
 }
 
 // affects checks that a statement of a batch changed as many rows as it should.

@@ -52,5 +52,10 @@ func (c crashes) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 	c.strike(ctx, conn)
 }
 
-// TraceBatchEnd does nothing.
-func (crashes) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+// TraceBatchEnd keeps a connection that was struck after the batch's last answer from going back to the pool, which a
+// process that is dead does not use again.
+func (crashes) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
+	if left, ok := ctx.Value(crashKey{}).(*atomic.Int64); ok && left.Load() <= 0 {
+		_ = conn.Close(ctx)
+	}
+}

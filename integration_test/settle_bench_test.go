@@ -159,7 +159,7 @@ func benchService(b *testing.B, db *pgxpool.Pool) *fulfillment.Service {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := service.ServeChannels(b.Context(), []fulfillment.Channel{fulfillment.ChannelEmail, fulfillment.ChannelHook}); err != nil {
+	if err := service.ServeChannels(b.Context(), []fulfillment.Channel{fulfillment.ChannelEmail}); err != nil {
 		b.Fatal(err)
 	}
 	return service

@@ -46,10 +46,19 @@ type Request struct {
 	Pool     int64
 	Units    []Unit
 	Change   Change
+	Events   []string // the Stripe event behind each unit, where units of several payments are claimed; nil: the Change's
 
 	// Patient waits for locked keys instead of returning ErrContended. The caller holds the pool's lock (LockPools) and
 	// took it before any other lock, so that patient claims cannot wait for each other.
 	Patient bool
+}
+
+// events are the event behind each unit.
+func (r Request) events() []string {
+	if r.Events != nil {
+		return r.Events
+	}
+	return slices.Repeat([]string{r.Change.Event}, len(r.Units))
 }
 
 // Claimer claims keys. It remembers where in each pool it last found one: the head of the index is where dead entries
@@ -124,14 +133,15 @@ WITH picked AS MATERIALIZED (
 ), taken AS (
     UPDATE keytill.keys k
        SET state = 'allocated', order_id = u.order_id, line_id = u.line_id, unit = u.unit
-      FROM unnest((SELECT ids FROM ordered), $4::text[], $5::text[], $6::int[]) AS u (key_id, order_id, line_id, unit)
+      FROM unnest((SELECT ids FROM ordered), $4::text[], $5::text[], $6::int[], $9::text[])
+           AS u (key_id, order_id, line_id, unit, event_id)
      WHERE k.merchant_id = $1 AND k.key_id = ANY ((SELECT ids FROM ordered)::bigint[]) AND k.key_id = u.key_id
        AND k.state = (SELECT state FROM ordered)
-    RETURNING k.key_id, k.position, k.order_id, k.line_id, k.unit
+    RETURNING k.key_id, k.position, k.order_id, k.line_id, k.unit, u.event_id
 ), moved AS (
     INSERT INTO keytill.movements
            (merchant_id, pool_id, key_id, from_state, to_state, order_id, line_id, unit, reason, actor, event_id, at)
-    SELECT $1, $2, key_id, 'available', 'allocated', order_id, line_id, unit, $7, $8, nullif($9, ''), $10 FROM taken
+    SELECT $1, $2, key_id, 'available', 'allocated', order_id, line_id, unit, $7, $8, nullif(event_id, ''), $10 FROM taken
 )
 SELECT key_id, position, order_id, line_id, unit FROM taken`
 
@@ -159,10 +169,10 @@ func (c *Claimer) Claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 
 func (c *Claimer) claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed, error) {
 	ref := poolRef{req.Merchant, req.Pool}
-	rest := req.Units
+	rest, events := req.Units, req.events()
 	var claimed []Claimed
 	take := func(from int64, locked string) error {
-		got, err := claimOnce(ctx, tx, req, rest, from, locked)
+		got, err := claimOnce(ctx, tx, req, rest, events, from, locked)
 		if err != nil {
 			return err
 		}
@@ -172,7 +182,7 @@ func (c *Claimer) claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 		for _, g := range got {
 			claimed = append(claimed, g.Claimed)
 		}
-		rest = rest[len(got):]
+		rest, events = rest[len(got):], events[len(got):]
 		return nil
 	}
 	if from := c.hint(ref); from > 0 {
@@ -228,10 +238,10 @@ type claimedAt struct {
 	position int64
 }
 
-func claimOnce(ctx context.Context, tx pgx.Tx, req Request, units []Unit, from int64, locked string) ([]claimedAt, error) {
+func claimOnce(ctx context.Context, tx pgx.Tx, req Request, units []Unit, events []string, from int64, locked string) ([]claimedAt, error) {
 	orders, lines, numbers := unitColumns(units)
 	rows, err := tx.Query(ctx, fmt.Sprintf(claimKeys, len(units), locked), req.Merchant, req.Pool, from, orders, lines, numbers,
-		req.Change.Reason, req.Change.Actor, req.Change.Event, req.Change.At)
+		req.Change.Reason, req.Change.Actor, events, req.Change.At)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d keys of pool %d: %w", len(units), req.Pool, err)
 	}

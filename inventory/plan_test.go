@@ -83,7 +83,7 @@ func explainClaim(t *testing.T, db *pgxpool.Pool, mode string, pool Pool, from i
 	exec(t, tx, `PREPARE claim AS `+fmt.Sprintf(claimKeys, 1, skipLocked))
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	args := func(i int) string {
-		return fmt.Sprintf(`EXECUTE claim ('%s', %d, %d, '{cs_%d}', '{li_1}', '{1}', 'paid', 'settle', '', '2026-03-01')`,
+		return fmt.Sprintf(`EXECUTE claim ('%s', %d, %d, '{cs_%d}', '{li_1}', '{1}', 'paid', 'settle', '{""}', '2026-03-01')`,
 			pool.Merchant, pool.ID, from, i)
 	}
 	for i := range 10 {

@@ -34,7 +34,9 @@ const (
 )
 
 // InTx runs fn in one READ COMMITTED transaction and commits it. On a serialization failure or a deadlock (40001,
-// 40P01) it starts over, a few times, so fn may run more than once and must set its results anew each time.
+// 40P01) it starts over, a few times, so fn may run more than once and must set its results anew each time. So it does
+// where a statement, or the commit, did not reach the server at all: the pool may hold connections that a restart of
+// PostgreSQL has ended.
 //
 // The isolation is named here, since every statement of keytill is written for it and a server's
 // default_transaction_isolation must not change what a guarded UPDATE sees.
@@ -51,7 +53,7 @@ func InSnapshot(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error) erro
 func run(ctx context.Context, db Beginner, isolation pgx.TxIsoLevel, fn func(tx pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := once(ctx, db, isolation, fn)
-		if err == nil || !Retryable(err) || attempt == maxAttempts {
+		if err == nil || !Retryable(err) && !pgconn.SafeToRetry(err) || attempt == maxAttempts {
 			return err
 		}
 		if pause(ctx, attempt) != nil {

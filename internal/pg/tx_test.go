@@ -286,3 +286,38 @@ func TestViolatesNamesTheConstraint(t *testing.T) {
 		t.Errorf("Violates is wrong about %v", err)
 	}
 }
+
+// A connection that ended while nobody used it is found out by who uses it next. Nothing of theirs reached the server.
+func TestAConnectionThatHasEndedCostsNobodyTheirTransaction(t *testing.T) {
+	t.Parallel()
+	db := newDB(t)
+	for _, in := range []string{"before the transaction", "within it", "before its commit"} {
+		conn, err := db.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := conn.Conn().PgConn().Conn().Close
+		if in == "before the transaction" {
+			_ = end()
+		}
+		conn.Release()
+		runs := 0
+		err = pg.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			runs++
+			if in == "within it" && runs == 1 {
+				_ = tx.Conn().PgConn().Conn().Close()
+			}
+			_, err := tx.Exec(t.Context(), addOne, 1)
+			if in == "before its commit" && runs == 1 {
+				_ = tx.Conn().PgConn().Conn().Close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("ended %s: %v", in, err)
+		}
+	}
+	if got := value(t, db, 1); got != 3 {
+		t.Errorf("three transactions added %d", got)
+	}
+}
