@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/keytill/keytill/internal/pg"
 )
@@ -186,21 +185,6 @@ func (s *Service) pickUp(ctx context.Context, merchant string) (found int, err e
 		return insertJobs(ctx, s.jobs, tx, settleJobs(merchant, events))
 	})
 	return found, err
-}
-
-// spread gives each event a job of its own. An event that has one already is settled once all the same.
-func (s *Service) spread(ctx context.Context, merchant string, events []string) error {
-	return pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		return insertJobs(ctx, s.jobs, tx, settleJobs(merchant, events))
-	})
-}
-
-func settleJobs(merchant string, events []string) []river.InsertManyParams {
-	jobs := make([]river.InsertManyParams, len(events))
-	for i, id := range events {
-		jobs[i].Args = SettleJob{Merchant: merchant, Event: id}
-	}
-	return jobs
 }
 
 func (s *Service) merchants(ctx context.Context) ([]string, error) {

@@ -99,6 +99,21 @@ func RetryDelay(attempt int) time.Duration {
 	return min(delay, 30*time.Minute)
 }
 
+// SpreadDeliveriesJob gives deliveries their jobs. A restock that serves many leaves one for some hundred deliveries, since
+// it holds the pool until its commit, and nobody is told anything before that.
+type SpreadDeliveriesJob struct {
+	Merchant   string       `json:"merchant_id"`
+	Deliveries []DeliverJob `json:"deliveries"`
+}
+
+// Kind names the job in the queue's tables.
+func (SpreadDeliveriesJob) Kind() string { return "spread_deliveries" }
+
+// InsertOpts sets the queue.
+func (SpreadDeliveriesJob) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: QueueStock, MaxAttempts: settleAttempts}
+}
+
 // PickUpJob gives new jobs to events that lost theirs.
 type PickUpJob struct{}
 

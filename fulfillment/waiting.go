@@ -150,7 +150,7 @@ func (s *Service) hand(ctx context.Context, tx pgx.Tx, merchant string, pool int
 	if err != nil {
 		return err
 	}
-	if err := insertJobs(ctx, s.jobs, tx, jobs); err != nil {
+	if err := insertJobs(ctx, s.jobs, tx, spreadLater(merchant, jobs)); err != nil {
 		return err
 	}
 	for _, order := range slices.Sorted(maps.Keys(moves)) {

@@ -26,8 +26,11 @@ func (s *Service) AddWorkers(workers *river.Workers, senders map[Channel]Sender)
 		}
 		return err
 	}})
-	river.AddWorker(workers, &worker[SpreadJob]{service: s, work: func(ctx context.Context, job SpreadJob) error {
-		return s.spread(ctx, job.Merchant, job.Events)
+	river.AddWorker(workers, &spreader[SpreadJob]{worker[SpreadJob]{service: s}, func(job SpreadJob) []river.InsertManyParams {
+		return settleJobs(job.Merchant, job.Events)
+	}})
+	river.AddWorker(workers, &spreader[SpreadDeliveriesJob]{worker[SpreadDeliveriesJob]{service: s}, func(job SpreadDeliveriesJob) []river.InsertManyParams {
+		return deliverJobs(job.Deliveries)
 	}})
 	river.AddWorker(workers, &worker[ServeJob]{service: s, work: func(ctx context.Context, job ServeJob) error {
 		_, err := s.ServeWaiting(ctx, job.Merchant, job.Pool)
