@@ -1,0 +1,341 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/jobs"
+	"github.com/keytill/keytill/internal/pgtest"
+	"github.com/keytill/keytill/inventory"
+)
+
+// A till is a Service on a fresh database whose payments at Stripe are a map, to have many settled at the same time.
+type till struct {
+	t        *testing.T
+	db       *pgxpool.Pool
+	counter  *statements
+	service  *fulfillment.Service
+	payments map[string]fulfillment.Payment
+}
+
+// Payment is Stripe's answer.
+func (w *till) Payment(_ context.Context, _, ref string) (fulfillment.Payment, error) {
+	p, ok := w.payments[ref]
+	if !ok {
+		return p, fulfillment.ErrNotFound
+	}
+	return p, nil
+}
+
+func newTill(t *testing.T, inTx func(context.Context, pgx.Tx, fulfillment.Change) error) *till {
+	t.Helper()
+	w := &till{t: t, counter: &statements{}, payments: make(map[string]fulfillment.Payment)}
+	config, err := pgxpool.ParseConfig(pgtest.NewURL(t))
+	w.must(err)
+	config.MaxConns, config.ConnConfig.Tracer = 20, w.counter
+	w.db, err = pgxpool.NewWithConfig(t.Context(), config)
+	w.must(err)
+	t.Cleanup(w.db.Close)
+	keyset, err := inventory.NewKeyset()
+	w.must(err)
+	log := slog.New(slog.DiscardHandler)
+	inserter, err := jobs.NewInserter(w.db, time.Now, log)
+	w.must(err)
+	w.service, err = fulfillment.New(fulfillment.Config{DB: w.db, Stripe: w, Jobs: inserter, Keyset: keyset, InTx: inTx, Logger: log})
+	w.must(err)
+	w.must(w.service.ServeChannels(t.Context(), []fulfillment.Channel{fulfillment.ChannelEmail, fulfillment.ChannelHook}))
+	return w
+}
+
+func (w *till) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *till) pool(sku string, keys int, shortage inventory.Shortage) inventory.Pool {
+	w.t.Helper()
+	ctx := w.t.Context()
+	p := inventory.Pool{Merchant: inventory.DefaultMerchant, SKU: sku, Shortage: shortage, CreatedAt: time.Now()}
+	w.must(pgx.BeginFunc(ctx, w.db, func(tx pgx.Tx) (err error) {
+		p, err = inventory.CreatePool(ctx, tx, p)
+		return err
+	}))
+	w.must(w.service.Map(ctx, p.Merchant, "price_"+sku, &p, 1))
+	var file strings.Builder
+	for n := range keys {
+		fmt.Fprintf(&file, "%s-%04d\n", sku, n)
+	}
+	if keys > 0 {
+		_, _, err := w.service.Import(ctx, inventory.Import{Pool: p, File: strings.NewReader(file.String()), FileName: sku, Actor: "test"})
+		w.must(err)
+	}
+	return p
+}
+
+// sell makes a paid session of one line, paid so many seconds after the others.
+func (w *till) sell(session, sku string, quantity int64, after int) {
+	at := time.Date(2026, 3, 1, 12, 0, after, 0, time.UTC)
+	n := strings.TrimPrefix(session, "cs_")
+	w.payments[session] = fulfillment.Payment{
+		Session: &fulfillment.Session{ID: session, Status: "complete", PaymentStatus: "paid", Mode: "payment", Currency: "usd",
+			Total: 100 * quantity, Email: "buyer@example.com", ClientReferenceID: "cart_" + n, CreatedAt: at},
+		Intent: &fulfillment.Intent{ID: "pi_" + n, Status: "succeeded", Currency: "usd", Amount: 100 * quantity, Captured: 100 * quantity,
+			Charge: "ch_" + n, CreatedAt: at, PaidAt: at},
+		Lines: []fulfillment.Line{{ID: "li_" + n, Price: "price_" + sku, Quantity: quantity, Amount: 100 * quantity}},
+	}
+	w.payments["pi_"+n] = w.payments[session]
+}
+
+// settleAll settles at the same time, and says what came of each. Nothing can be written before all of them have begun,
+// so that they share what they can.
+func (w *till) settleAll(ctx context.Context, refs ...string) map[string]error {
+	w.t.Helper()
+	var (
+		mu    sync.Mutex
+		group sync.WaitGroup
+		came  = make(map[string]error)
+	)
+	tx, err := w.db.Begin(w.t.Context())
+	w.must(err)
+	_, err = tx.Exec(w.t.Context(), `LOCK TABLE keytill.orders IN SHARE MODE`)
+	w.must(err)
+	for _, ref := range refs {
+		group.Go(func() {
+			_, err := w.service.Settle(ctx, inventory.DefaultMerchant, ref)
+			mu.Lock()
+			defer mu.Unlock()
+			came[ref] = err
+		})
+	}
+	time.Sleep(300 * time.Millisecond) // should some begin later, less is shared, and all that is checked but its number holds
+	w.must(tx.Rollback(w.t.Context()))
+	group.Wait()
+	return came
+}
+
+// holdings are the states of each order's units.
+func (w *till) holdings() map[string]string {
+	w.t.Helper()
+	rows, err := w.db.Query(w.t.Context(), `
+SELECT order_id, string_agg(state, ' ' ORDER BY unit) FROM keytill.fulfilments GROUP BY order_id`)
+	w.must(err)
+	var order, states string
+	found := make(map[string]string)
+	_, err = pgx.ForEachRow(rows, []any{&order, &states}, func() error {
+		found[order] = states
+		return nil
+	})
+	w.must(err)
+	return found
+}
+
+func (w *till) hold() {
+	w.t.Helper()
+	breaches, err := fulfillment.Check(w.t.Context(), w.db, time.Now(), 0)
+	w.must(err)
+	for _, b := range breaches {
+		w.t.Error(b)
+	}
+}
+
+func (w *till) wantHoldings(want map[string]string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.holdings()); diff != "" {
+		w.t.Errorf("the units (-want +got):\n%s", diff)
+	}
+	w.hold()
+}
+
+func noErrors(t *testing.T, came map[string]error) {
+	t.Helper()
+	for ref, err := range came {
+		if err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
+
+func TestNewSalesAtTheSameTimeShareATransaction(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	w.pool("game", 100, inventory.Wait)
+	var refs []string
+	want := make(map[string]string)
+	for n := range 40 {
+		session := fmt.Sprintf("cs_%02d", n)
+		w.sell(session, "game", int64(1+n%2), n)
+		refs = append(refs, session)
+		want[session] = strings.TrimSpace(strings.Repeat("fulfilled ", 1+n%2))
+	}
+	ctx, seen := w.counter.count(t.Context())
+	noErrors(t, w.settleAll(ctx, refs...))
+	commits := 0
+	for _, sql := range seen() {
+		if sql == "commit" {
+			commits++
+		}
+	}
+	if commits == 0 || commits > 10 {
+		t.Errorf("%d transactions for 40 sales", commits)
+	}
+	w.wantHoldings(want)
+}
+
+// One payment under two names, and one twice, are an order once, whoever they are settled with.
+func TestAPaymentIsOneOrderHoweverOftenItIsSettledWithOthers(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	w.pool("game", 100, inventory.Wait)
+	var refs []string
+	want := make(map[string]string)
+	for n := range 10 {
+		session := fmt.Sprintf("cs_%02d", n)
+		w.sell(session, "game", 1, n)
+		refs = append(refs, session, session, strings.Replace(session, "cs_", "pi_", 1))
+		want[session] = "fulfilled"
+	}
+	noErrors(t, w.settleAll(t.Context(), refs...))
+	w.wantHoldings(want)
+}
+
+// What is not plainly a new sale is settled as ever beside those that are.
+func TestWhatIsMoreThanANewSaleIsSettledAlone(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	ctx := t.Context()
+	w.pool("game", 100, inventory.Wait)
+	w.pool("cart", 1, inventory.Wait)
+	w.sell("cs_known", "game", 1, 0)
+	_, err := w.service.Settle(ctx, inventory.DefaultMerchant, "cs_known")
+	w.must(err)
+	_, err = w.service.Reserve(ctx, inventory.DefaultMerchant, fulfillment.Reservation{Ref: "cart_held",
+		Lines: []fulfillment.ReservationLine{{SKU: "cart", Quantity: 1}}})
+	w.must(err)
+	for n, session := range []string{"cs_a", "cs_b", "cs_unmapped", "cs_held", "cs_refunded", "cs_open", "cs_c"} {
+		sku := map[string]string{"cs_unmapped": "none", "cs_held": "cart"}[session]
+		if sku == "" {
+			sku = "game"
+		}
+		w.sell(session, sku, 1, n)
+	}
+	refunded := w.payments["cs_refunded"]
+	refunded.Refunds = []fulfillment.Refund{{ID: "re_1", Status: "succeeded", Amount: 100, CreatedAt: time.Now()}}
+	w.payments["cs_refunded"] = refunded
+	open := w.payments["cs_open"]
+	open.Session.Status, open.Session.PaymentStatus, open.Intent.Status, open.Intent.Captured = "complete", "unpaid", "processing", 0
+	noErrors(t, w.settleAll(ctx, "cs_a", "cs_known", "cs_b", "cs_unmapped", "cs_held", "cs_refunded", "cs_open", "cs_c"))
+	w.wantHoldings(map[string]string{"cs_known": "fulfilled", "cs_a": "fulfilled", "cs_b": "fulfilled", "cs_c": "fulfilled",
+		"cs_held": "fulfilled", "cs_refunded": "revoked", "cs_open": "pending"})
+	findings, err := fulfillment.Findings(ctx, w.db, inventory.DefaultMerchant)
+	w.must(err)
+	if len(findings) != 1 || findings[0].Kind != fulfillment.UnknownPrice {
+		t.Errorf("findings %+v, want one about the price that is not mapped", findings)
+	}
+}
+
+// Sales that share a transaction share out what is left, and no more; the others wait or fail, as their pool says.
+func TestWhatIsLeftIsSharedOutAmongThoseWhoShareATransaction(t *testing.T) {
+	t.Parallel()
+	for shortage, state := range map[inventory.Shortage]string{inventory.Wait: "waiting", inventory.Fail: "failed"} {
+		t.Run(string(shortage), func(t *testing.T) {
+			t.Parallel()
+			w := newTill(t, nil)
+			w.pool("game", 3, shortage)
+			var refs []string
+			for n := range 12 {
+				session := fmt.Sprintf("cs_%02d", n)
+				w.sell(session, "game", 1, n)
+				refs = append(refs, session)
+			}
+			noErrors(t, w.settleAll(t.Context(), refs...))
+			counts := make(map[string]int)
+			for _, states := range w.holdings() {
+				counts[states]++
+			}
+			if diff := cmp.Diff(map[string]int{"fulfilled": 3, state: 9}, counts); diff != "" {
+				t.Errorf("twelve orders of three keys (-want +got):\n%s", diff)
+			}
+			w.hold()
+		})
+	}
+}
+
+// A sale that fails takes no other with it.
+func TestASaleThatFailsIsAloneWithIt(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("the storefront's table is full")
+	w := newTill(t, func(_ context.Context, _ pgx.Tx, c fulfillment.Change) error {
+		if c.Order == "cs_07" {
+			return boom
+		}
+		return nil
+	})
+	w.pool("game", 100, inventory.Wait)
+	var refs []string
+	want := make(map[string]string)
+	for n := range 20 {
+		session := fmt.Sprintf("cs_%02d", n)
+		w.sell(session, "game", 1, n)
+		refs = append(refs, session)
+		want[session] = "fulfilled"
+	}
+	delete(want, "cs_07")
+	for ref, err := range w.settleAll(t.Context(), refs...) {
+		if failed := ref == "cs_07"; errors.Is(err, boom) != failed || !failed && err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	w.wantHoldings(want)
+}
+
+// Who shares a transaction still leaves its own event at each key's movement, and its own event done.
+func TestEverySaleAnswersItsOwnEvent(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	ctx := t.Context()
+	w.pool("game", 100, inventory.Wait)
+	var group sync.WaitGroup
+	for n := range 20 {
+		session := fmt.Sprintf("cs_%02d", n)
+		w.sell(session, "game", 1, n)
+		_, err := w.db.Exec(ctx, `
+INSERT INTO keytill.events (merchant_id, event_id, type, object_id, payment, livemode, received_at, next_try_at)
+VALUES ('default', $1, 'checkout.session.completed', $2, $3, false, now(), now())`, "evt_"+session, session, "pi_"+session[3:])
+		w.must(err)
+	}
+	tx, err := w.db.Begin(ctx)
+	w.must(err)
+	_, err = tx.Exec(ctx, `LOCK TABLE keytill.orders IN SHARE MODE`)
+	w.must(err)
+	for n := range 20 {
+		group.Go(func() {
+			if err := w.service.SettleEvent(ctx, inventory.DefaultMerchant, fmt.Sprintf("evt_cs_%02d", n)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	w.must(tx.Rollback(ctx))
+	group.Wait()
+	var wrong, open int
+	w.must(w.db.QueryRow(ctx, `
+SELECT (SELECT count(*) FROM keytill.movements WHERE to_state = 'allocated' AND event_id IS DISTINCT FROM 'evt_' || order_id),
+       (SELECT count(*) FROM keytill.events WHERE state <> 'done')`).Scan(&wrong, &open))
+	if wrong+open > 0 {
+		t.Errorf("%d movements name another's event, %d events are not done", wrong, open)
+	}
+	w.hold()
+}
