@@ -201,6 +201,9 @@ func (d *daemon) dial() net.Conn {
 func (d *daemon) raw(text string) (string, error) {
 	d.t.Helper()
 	conn := d.dial()
+	if err := conn.SetReadDeadline(time.Now().Add(patience / 2)); err != nil { // less than an idle connection is kept
+		return "", err
+	}
 	if _, err := io.WriteString(conn, text); err != nil {
 		return "", err
 	}

@@ -1,0 +1,17 @@
+package mutants
+
+// What has no mutant, though it protects: taken out alone, it changes nothing that a test could see.
+//
+//   - MATERIALIZED behind a WITH that locks rows: PostgreSQL never folds such a query into another (contain_dml in its
+//     planner). The word says what the statement relies on.
+//   - The guard in an UPDATE of rows that the same statement, or one before it in the transaction, has locked in the state
+//     that it names: the claim's k.state, the units' state = u.was, the order's ticket < $16, serveUnits' state = 'waiting',
+//     the rotation's ciphertext = u.was, releases of holds. The lock keeps the state; the guard is for the day on which
+//     somebody takes the lock away, and then it is what the tests of the lock find.
+//   - hmac.Equal and stripe-go's own in place of a comparison that ends early: both say the same, and tests do not measure
+//     time. Tokens and sessions are not compared at all: they are found by their SHA-256.
+//   - The order of an inbox's rows, and of events in one transaction: without it two transactions can wait for each other,
+//     and the one that the database ends runs again (tx-deadlock).
+//   - The early look at Content-Length before a body is read: the reader behind it stops at the same byte.
+//   - EXISTS in an import for the keys that are there already: the unique index refuses them too (index-fingerprint), with an
+//     error in place of a report; the report is what import-duplicates-in-the-file is about.
