@@ -54,7 +54,7 @@ func BenchmarkPoolSize(b *testing.B) {
 
 func sizeDatabase(b *testing.B) *pgxpool.Pool {
 	b.Helper()
-	server := pgtest.Server(b, pgserver.Config{TempDir: os.TempDir(), Settings: map[string]string{"max_wal_size": "16GB", "shared_buffers": "1GB",
+	server := pgtest.Server(b, pgserver.Config{TempDir: os.TempDir(), Settings: map[string]string{"max_wal_size": "4GB", "shared_buffers": "1GB",
 		"full_page_writes": "off", "checkpoint_timeout": "1h", "maintenance_work_mem": "512MB", "track_counts": "on"}})
 	return pgtest.Pool(b, fmt.Sprintf("%s&pool_max_conns=%d", server.URL(), benchWorkers+4))
 }
