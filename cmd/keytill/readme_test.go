@@ -205,7 +205,7 @@ func TestReadmeShop(t *testing.T) {
 		}
 	}
 
-	cmd := exec.Command(buildShop(t, blocks(t, "go", 1)[0]))
+	cmd := exec.Command(buildShop(t, shopHead+blocks(t, "go", 1)[0]))
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+address, "KEYSET="+keyset, "STRIPE_API_KEY="+stripe.APIKey(),
 		"STRIPE_WEBHOOK_SECRETS="+strings.Join(stripe.Secrets(), ","), "STRIPE_API_URL="+stripe.URL(), "LISTEN="+listen)
 	var log bytes.Buffer
@@ -245,6 +245,47 @@ func TestReadmeShop(t *testing.T) {
 		}
 	}
 }
+
+// shopHead is what a storefront has around the README's function.
+const shopHead = `package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/keytill/keytill/adapter"
+	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/inventory"
+	"github.com/keytill/keytill/migrations"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	must(err)
+	must(migrations.Up(ctx, pool))
+	keyset, err := inventory.ParseKeyset([]byte(os.Getenv("KEYSET")))
+	must(err)
+	must(sell(ctx, pool, keyset, &http.Server{Addr: os.Getenv("LISTEN")}))
+}
+
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+`
 
 // buildShop builds the program in a place of this module that only the build sees.
 func buildShop(t *testing.T, program string) string {
