@@ -112,6 +112,10 @@ func TestNoKeyIsLegibleInWhatABusyDayLeaves(t *testing.T) {
 			t.Errorf("%s of %d bytes does not hold what was put there", what, len(text))
 		}
 	}
+	if bytes.Contains(log.bytes(), []byte("@")) {
+		at := bytes.IndexByte(log.bytes(), '@')
+		t.Errorf("the log holds an address: …%s…", log.bytes()[max(0, at-200):min(len(log.bytes()), at+60)])
+	}
 	if holds(metrics, secret) {
 		t.Error("the metrics hold a key")
 	}

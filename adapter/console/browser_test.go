@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -26,7 +27,7 @@ import (
 
 // Of a whole test and of a step of it, on a machine that does much else.
 const (
-	browserTimeout = 2 * time.Minute
+	browserTimeout = 6 * time.Minute
 	stepTimeout    = 20 * time.Second
 )
 
@@ -106,6 +107,20 @@ func (p person) sends(button string) string {
 	}
 	if resp != nil && resp.Status >= 400 {
 		p.t.Errorf("click %s: %d", button, resp.Status)
+	}
+	p.does(chromedp.WaitReady("main"))
+	return p.text()
+}
+
+// sendsInVain clicks a button of a form that has something wrong, and returns the text of the page that says so.
+func (p person) sendsInVain(button string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, stepTimeout)
+	defer cancel()
+	resp, err := chromedp.RunResponse(ctx, chromedp.Click(button))
+	p.must(err)
+	if resp == nil || resp.Status != http.StatusUnprocessableEntity {
+		p.t.Errorf("click %s: %+v", button, resp)
 	}
 	p.does(chromedp.WaitReady("main"))
 	return p.text()
@@ -206,11 +221,20 @@ func TestEveryPageFitsPhonesAndDesktopsInLightAndDark(t *testing.T) {
 	pages = []struct{ name, path string }{
 		{"overview", "/console"}, {"orders", "/console/orders"}, {"order", "/console/orders/cs_refund"}, {"order-plain", "/console/orders/cs_1"},
 		{"pools", "/console/pools"}, {"pool", "/console/pool?sku=game"}, {"import", staged}, {"batch", "/console/batch?sku=game&id=" + s.batch()},
+		{"orders-waiting", "/console/orders?waiting=1"}, {"order-large", "/console/orders/cs_large?from=1.151"}, {"pool-new", "/console/pools/new"},
+		{"pool-edit", "/console/pool/edit?sku=game"}, {"batch-recalled", "/console/batch?sku=card&id=2"}, {"orders-none", "/console/orders?payment=lost"},
 		{"findings", "/console/findings"}, {"audit", "/console/audit"}, {"problem", "/console/nothing"},
 	}
 	for _, page := range pages {
 		p.picture(folder, page.name, page.path)
 	}
+	p.opens("/console/orders/cs_refund")
+	p.tabsThrough(25)
+	// A form that is sent with errors shows them at their fields.
+	p.opens("/console/pools/new")
+	p.does(chromedp.SendKeys("#low_percent", "200"))
+	p.sees(p.sendsInVain("main button.main"), "look at the marked fields", "From 1 to 99 percent.", "A SKU has from 1 to 255 characters.")
+	p.looks(folder, "pool-wrong")
 }
 
 func (s *shop) batch() (id string) {
@@ -219,8 +243,16 @@ func (s *shop) batch() (id string) {
 	return id
 }
 
-// picture looks at a page at both widths and in both colour schemes: nothing may be wider than the window.
+// picture looks at a page, freshly opened.
 func (p person) picture(folder, name, path string) {
+	p.t.Helper()
+	p.opens(path)
+	p.looks(folder, name)
+}
+
+// looks looks at the page that is open at both widths and in both colour schemes: nothing may be wider than the window,
+// cut off within its box, or hard to use.
+func (p person) looks(folder, name string) {
 	p.t.Helper()
 	for _, width := range []int64{390, 1440} {
 		height := int64(844)
@@ -232,7 +264,6 @@ func (p person) picture(folder, name, path string) {
 			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
 			_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, media)
 			p.must(err)
-			p.opens(path)
 			wide, err := chromedp.Run(p.ctx, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`))
 			p.must(err)
 			png, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
@@ -240,6 +271,7 @@ func (p person) picture(folder, name, path string) {
 			if wide > width {
 				p.t.Errorf("%s is %d pixels wide in a window of %d", name, wide, width)
 			}
+			p.accessible(fmt.Sprintf("%s, %d pixels, %s", name, width, scheme))
 			p.must(os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), png, 0o600))
 		}
 	}
@@ -269,6 +301,9 @@ func fillShop(s *shop) {
 	b := s.as(access.Support)
 	b.post("/console/orders/cs_refund/resend", url.Values{"to": {"chris@example.com"}, "reason": {"the address had a typo"}}).to()
 	b.post("/console/orders/cs_refund/replace", url.Values{"unit": {ref(order, 0, 1)}, "reason": {"“already used”, says the buyer"}}).to()
+	s.stock("pack", "Class room licences", manyKeys(230)...)
+	s.sell("cs_large", "school@example.com", "price_pack*230@900#li_pack price_vpn*3@3900#li_vpn3")
+	s.as(access.Admin).post("/console/batch", url.Values{"sku": {"card"}, "id": {"2"}, "state": {"recalled"}, "reason": {"the supplier sold them twice"}}).to()
 	for i, sku := range []string{"game", "vpn", "card", "empty"} {
 		_, err := s.shop.Service().Reserve(s.t.Context(), inventory.DefaultMerchant, fulfillment.Reservation{Ref: fmt.Sprintf("cart_%d", i),
 			Lines: []fulfillment.ReservationLine{{SKU: sku, Quantity: 1}}})

@@ -75,3 +75,12 @@ var findings = map[fulfillment.FindingKind]struct{ title, advice string }{
 func findingTitle(k fulfillment.FindingKind) string { return cmp.Or(findings[k].title, string(k)) }
 
 func findingAdvice(k fulfillment.FindingKind) string { return findings[k].advice }
+
+// plainly is a finding's detail without the commands that it names: here, a form beside it does what they do.
+func plainly(detail string) string {
+	before, _, names := strings.Cut(detail, "`keytill ")
+	if !names {
+		return detail
+	}
+	return strings.TrimRight(before, " ,;:")
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,10 +38,7 @@ func (v *visit) timeline(o fulfillment.Order, h fulfillment.History) []moment {
 	for _, l := range o.Lines {
 		names[l.ID] = cmp.Or(l.Name, l.Description, l.ID)
 	}
-	for _, m := range h.Movements {
-		all = append(all, moment{At: m.At, Kind: "key", Title: fmt.Sprintf("Key #%d %s", m.KeyID, movementWords(m.From, m.To)),
-			Detail: joined(unitOf(names, m), m.Reason), By: m.Actor})
-	}
+	all = append(all, momentsOfKeys(names, h.Movements)...)
 	for _, d := range h.Deliveries {
 		all = append(all, v.momentsOfDelivery(d)...)
 	}
@@ -55,7 +53,7 @@ func (v *visit) timeline(o fulfillment.Order, h fulfillment.History) []moment {
 		all = append(all, moment{At: a.At, Kind: "person", Title: actWords(a.Action), Detail: joined(subjectUnless(a.Subject, o.ID), a.Reason), By: a.Actor})
 	}
 	for _, f := range h.Findings {
-		all = append(all, moment{At: f.OpenedAt, Kind: "finding", Title: "Finding: " + findingTitle(f.Kind), Detail: f.Detail, Bad: f.ClosedAt == nil})
+		all = append(all, moment{At: f.OpenedAt, Kind: "finding", Title: "Finding: " + findingTitle(f.Kind), Detail: plainly(f.Detail), Bad: f.ClosedAt == nil})
 		if f.ClosedAt != nil {
 			all = append(all, moment{At: *f.ClosedAt, Kind: "finding", Title: "Finding closed: " + findingTitle(f.Kind)})
 		}
@@ -112,11 +110,65 @@ func tries(n int) string {
 	return fmt.Sprintf("%d tries", n)
 }
 
-func unitOf(names map[string]string, m fulfillment.PastMovement) string {
-	if m.Unit == 0 {
+// momentsOfKeys tells what happened to several keys of a line at once as one thing.
+func momentsOfKeys(names map[string]string, moved []fulfillment.PastMovement) []moment {
+	type sort struct {
+		at                  time.Time
+		from, to            inventory.State
+		line, reason, actor string
+	}
+	var order []sort
+	together := make(map[sort][]fulfillment.PastMovement)
+	for _, m := range moved {
+		s := sort{m.At, m.From, m.To, m.Line, m.Reason, m.Actor}
+		if together[s] == nil {
+			order = append(order, s)
+		}
+		together[s] = append(together[s], m)
+	}
+	all := make([]moment, len(order))
+	for i, s := range order {
+		same := together[s]
+		title := fmt.Sprintf("Key #%d %s", same[0].KeyID, movementWords(s.from, s.to))
+		if len(same) > 1 {
+			title = fmt.Sprintf("%d keys %s", len(same), plural.Replace(movementWords(s.from, s.to)))
+		}
+		all[i] = moment{At: s.at, Kind: "key", Title: title, Detail: joined(unitsOf(names, same), s.reason), By: s.actor}
+	}
+	return all
+}
+
+var plural = strings.NewReplacer("was ", "were ", "is ", "are ")
+
+// unitsOf names the units of a line that keys moved for, as ranges.
+func unitsOf(names map[string]string, moved []fulfillment.PastMovement) string {
+	var units []int
+	for _, m := range moved {
+		if m.Unit > 0 {
+			units = append(units, m.Unit)
+		}
+	}
+	if len(units) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s, unit %d", cmp.Or(names[m.Line], m.Line), m.Unit)
+	slices.Sort(units)
+	units = slices.Compact(units)
+	var ranges []string
+	for i := 0; i < len(units); {
+		end := i
+		for end+1 < len(units) && units[end+1] == units[end]+1 {
+			end++
+		}
+		if ranges = append(ranges, strconv.Itoa(units[i])); end > i {
+			ranges[len(ranges)-1] += "–" + strconv.Itoa(units[end])
+		}
+		i = end + 1
+	}
+	word := "unit "
+	if len(units) > 1 {
+		word = "units "
+	}
+	return cmp.Or(names[moved[0].Line], moved[0].Line) + ", " + word + strings.Join(ranges, ", ")
 }
 
 func movementWords(from, to inventory.State) string {

@@ -42,6 +42,7 @@ func words(now func() time.Time, base string) template.FuncMap {
 		"tally":    tallyWords,
 		"act":      actWords,
 		"finding":  findingTitle,
+		"plainly":  plainly,
 	}
 }
 
