@@ -28,13 +28,18 @@ type StoreConfig struct {
 }
 
 // Store is the inbox in PostgreSQL. It records an event and the job that settles it in one transaction, and events that
-// arrive together in the same one: a commit costs a flush to disk whether it holds one event or fifty.
+// arrive together in the same one: a commit costs a flush to disk, and its statements their way there and back, whether it
+// holds one event or fifty.
 type Store struct {
 	StoreConfig
 
+	grown chan struct{} // told when enough wait for a commit
+
 	mu         sync.Mutex
 	waiting    []*entry
-	committing int
+	committing int // transactions on their way
+	inside     int // events that wait or are on their way
+	most       int // of them at once, lately
 }
 
 // entry is an event that somebody waits to be recorded.
@@ -46,6 +51,9 @@ type entry struct {
 const (
 	maxCommitting = 2  // transactions at once: while one flushes, the next fills
 	maxTogether   = 64 // events in one transaction
+
+	// gatherFor is how long a commit waits for more events where many come. Stripe waits for seconds.
+	gatherFor = 2 * time.Millisecond
 )
 
 // NewStore makes a Store.
@@ -56,7 +64,7 @@ func NewStore(c StoreConfig) (*Store, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Store{StoreConfig: c}, nil
+	return &Store{StoreConfig: c, grown: make(chan struct{}, 1)}, nil
 }
 
 // Record returns once the event is committed, with its job if it is one to settle.
@@ -64,6 +72,14 @@ func (s *Store) Record(ctx context.Context, event Event) error {
 	e := &entry{event: event, done: make(chan error, 1)}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, e)
+	s.inside++
+	s.most = max(s.most, s.inside)
+	if len(s.waiting) >= s.enough() {
+		select {
+		case s.grown <- struct{}{}:
+		default:
+		}
+	}
 	if s.committing < maxCommitting {
 		s.committing++
 		go s.commitWaiting()
@@ -77,21 +93,48 @@ func (s *Store) Record(ctx context.Context, event Event) error {
 	}
 }
 
+// enough is how many events a commit is worth: half of those that were there at once lately, so that while they are on
+// their way the others gather. Where events come one by one it is one.
+func (s *Store) enough() int { return min(max(s.most/maxCommitting, 1), maxTogether) }
+
 // commitWaiting records what waits, and ends when nothing does.
 func (s *Store) commitWaiting() {
 	for {
-		s.mu.Lock()
-		n := min(len(s.waiting), maxTogether)
-		if n == 0 {
-			s.committing--
-			s.mu.Unlock()
+		together := s.gather()
+		if len(together) == 0 {
 			return
 		}
-		together := slices.Clone(s.waiting[:n])
-		s.waiting = s.waiting[n:]
-		s.mu.Unlock()
 		s.commit(together)
+		s.mu.Lock()
+		s.inside -= len(together)
+		s.most = max(s.inside, s.most-(s.most+7)/8) // fewer of them may be left
+		s.mu.Unlock()
 	}
+}
+
+// gather takes what waits, a moment later if that is little for the time. Where nothing waits, one commit fewer is on its
+// way.
+func (s *Store) gather() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.waiting); n > 0 && n < s.enough() {
+		s.mu.Unlock()
+		patience := time.NewTimer(gatherFor)
+		select {
+		case <-s.grown:
+		case <-patience.C:
+		}
+		patience.Stop()
+		s.mu.Lock()
+	}
+	n := min(len(s.waiting), maxTogether)
+	if n == 0 {
+		s.committing--
+		return nil
+	}
+	together := slices.Clone(s.waiting[:n])
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	return together
 }
 
 func (s *Store) commit(together []*entry) {
@@ -209,7 +252,7 @@ func merchantsOf(ctx context.Context, tx pgx.Tx, together []*entry) (map[string]
 
 func (s *Store) insert(ctx context.Context, tx pgx.Tx, rows []row) error {
 	now := s.Now()
-	c := columns{}
+	c := newColumns(len(rows))
 	for _, r := range rows {
 		c.add(r)
 	}
@@ -265,6 +308,12 @@ type columns struct {
 	merchants, ids, types, objects, payments, accounts, versions, states, notes []string
 	livemodes                                                                   []bool
 	created                                                                     []*time.Time
+}
+
+func newColumns(n int) *columns {
+	text := func() []string { return make([]string, 0, n) }
+	return &columns{merchants: text(), ids: text(), types: text(), objects: text(), payments: text(), accounts: text(), versions: text(),
+		states: text(), notes: text(), livemodes: make([]bool, 0, n), created: make([]*time.Time, 0, n)}
 }
 
 func (c *columns) add(r row) {
