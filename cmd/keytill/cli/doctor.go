@@ -115,6 +115,7 @@ func (x *examination) run(ctx context.Context) error {
 	}
 	defer db.close()
 	x.checkDatabase(ctx, db)
+	x.checkWay(db)
 	if err := x.prepareSchema(ctx, db); err != nil {
 		x.wrong("schema", oneLine(err), nothingElse)
 		return ctx.Err()
