@@ -128,7 +128,7 @@ func (r *receiver) last() ([]byte, http.Header) {
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it is not so that %s", what)
 		}

@@ -22,7 +22,7 @@ type terminal struct {
 }
 
 const (
-	stepPatience = time.Minute
+	stepPatience = 5 * time.Minute // on a machine that has much else to do
 	// Commands read nothing of what comes after them, what they print is kept, and each that fails is noted.
 	runStep = `source %[1]s/step </dev/null >%[1]s/printed 2>&1; : >%[1]s/done-%[2]d` + "\n"
 	prepare = `set -o pipefail -o errtrace; trap 'echo "$BASH_COMMAND (exit code $?)" >>%s/failures' ERR` + "\n"

@@ -153,6 +153,22 @@ func TestEveryPromisedCommandIsThere(t *testing.T) {
 	}
 }
 
+func TestACommandThatThereIsNotIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, typed := range []string{"batch quarantin --pool editor --last", "batch quarantin", "pool creat game", "batc list"} {
+		var out, problems bytes.Buffer
+		code := Run(t.Context(), process(&out, &problems, strings.Fields(typed)...))
+		words := strings.Fields(typed)
+		unknown := words[1]
+		if words[0] == "batc" {
+			unknown = words[0]
+		}
+		if code != exitUsage || !strings.Contains(problems.String(), unknown) || strings.Count(problems.String(), "\n") != 1 {
+			t.Errorf("%s: exit %d, %s", typed, code, problems.String())
+		}
+	}
+}
+
 func TestEverySettingIsAFlagAndAVariable(t *testing.T) {
 	t.Parallel()
 	// As users know them; the README and the recipes lean on these names.

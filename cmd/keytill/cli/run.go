@@ -139,6 +139,8 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use:   use,
 		Short: short,
+		// Of a command that there is not, its flags are not what is wrong.
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if len(given) > 0 {
 				return usage("there is no `%s %s`. See `%s --help`", cmd.CommandPath(), given[0], cmd.CommandPath())
