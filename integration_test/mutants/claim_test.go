@@ -63,7 +63,7 @@ var claimMutants = []mutant{
 		old:  "\t\tif len(rest) > 0 {\n\t\t\tc.forget(ref)\n\t\t}\n",
 		new:  "",
 		dir:  "inventory",
-		test: "TestHintSkipsWhatWasSoldAndIsDroppedWhenNothingIsBehindIt",
+		test: "TestAHintThatLedToNothingIsDropped",
 	},
 	{
 		name: "claim-hint-ages",

@@ -125,8 +125,8 @@ var deliveryMutants = []mutant{
 		file: "fulfillment/person.go",
 		old:  "if quantity == 0 {\n\t\t\treturn fmt.Errorf(\"%s: %w\", m.name, ErrNoLine)",
 		new:  "if quantity < 0 {\n\t\t\treturn fmt.Errorf(\"%s: %w\", m.name, ErrNoLine)",
-		dir:  "adapter/api",
-		test: "TestProblems|TestEveryOperationOfTheDocumentAnswersAsItSays",
+		dir:  "integration_test/waiting",
+		test: "TestARefundIsAttributedToLinesOfItsOrderAlone",
 	},
 	{
 		name: "buyer-link-serial",

@@ -12,6 +12,8 @@ package mutants
 //     time. Tokens and sessions are not compared at all: they are found by their SHA-256.
 //   - The order of an inbox's rows, and of events in one transaction: without it two transactions can wait for each other,
 //     and the one that the database ends runs again (tx-deadlock).
+//   - The merchant's length in what binds a ciphertext to its row: pool and key behind it have fixed lengths, so that no two
+//     rows share it without. With a field of another length they could.
 //   - The early look at Content-Length before a body is read: the reader behind it stops at the same byte.
 //   - EXISTS in an import for the keys that are there already: the unique index refuses them too (index-fingerprint), with an
 //     error in place of a report; the report is what import-duplicates-in-the-file is about.

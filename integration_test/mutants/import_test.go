@@ -129,15 +129,6 @@ var importMutants = []mutant{
 		test: "TestACiphertextOpensOnItsOwnRowOnly",
 	},
 	{
-		name: "aead-row-length",
-		why:  "two rows could share what binds a ciphertext to them",
-		file: "inventory/keyset.go",
-		old:  "data = binary.BigEndian.AppendUint32(data, uint32(len(merchantID)))\n",
-		new:  "",
-		dir:  "inventory",
-		test: "TestNoTwoRowsShareTheirData",
-	},
-	{
 		name: "derived-secrets-are-no-fingerprints",
 		why:  "who may import a key could read the secret that signs links off its fingerprint",
 		file: "inventory/derive.go",

@@ -99,7 +99,7 @@ var shelfMutants = []mutant{
 		old:  "AND pool_id = ANY ($2) ORDER BY pool_id FOR NO KEY UPDATE`",
 		new:  "AND pool_id = ANY ($2) ORDER BY array_position($2, pool_id) FOR NO KEY UPDATE`",
 		dir:  "inventory",
-		test: "TestPoolsAreLockedInOneOrder",
+		test: "TestPoolsAreLockedFromTheSmallestId",
 	},
 	{
 		name: "mapping-waits-for-settles",

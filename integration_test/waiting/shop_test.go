@@ -1,4 +1,5 @@
-// Package waiting holds what paid units and carts may count on while there is no stock, or while others are at it.
+// Package waiting holds what paid units and carts may count on while there is no stock, or while others are at it, and what
+// buyers, storefronts and people of the shop may count on then.
 package waiting
 
 import (
