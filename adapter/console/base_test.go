@@ -101,6 +101,16 @@ func TestNoPathBeforeTheConsoleBecomesALinkToAnotherSite(t *testing.T) {
 			t.Errorf("%s: %d to %q", path, w.Code, to)
 		}
 	}
+	// A storefront that takes whatever stands first off the path.
+	for _, path := range []string{"//evil.example/console", "/\\evil.example/console", "/x//evil.example/console", "/../console"} {
+		r := httptest.NewRequest(http.MethodGet, "/console", nil)
+		r.RequestURI = path
+		w := httptest.NewRecorder()
+		s.shop.Handler().ServeHTTP(w, r)
+		if to := w.Header().Get("Location"); w.Code != http.StatusNotFound {
+			t.Errorf("%s, taken off: %d to %q", path, w.Code, to)
+		}
+	}
 	r := httptest.NewRequest(http.MethodGet, "/acme/console", nil)
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, r)
