@@ -69,10 +69,10 @@ func timed(b *testing.B, run func() error) time.Duration {
 	return time.Since(begin)
 }
 
-func execAll(b *testing.B, db *pgxpool.Pool, statements ...string) {
+func execAll(b testing.TB, db *pgxpool.Pool, statements ...string) {
 	b.Helper()
 	for _, sql := range statements {
-		if _, err := db.Exec(b.Context(), sql); err != nil {
+		if _, err := db.Exec(context.Background(), sql); err != nil {
 			b.Fatalf("%s: %v", sql, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -32,7 +31,7 @@ func BenchmarkPoolSize(b *testing.B) {
 
 	var buffers [2]float64
 	for i, pool := range pools {
-		buffers[i] = buffersPerClaim(b, db, pool, 500)
+		buffers[i] = pagesPerClaim(b, db, inventory.NewClaimer(), pool, 500)
 		b.Logf("%s pool: %.1f buffers a claim", pool.SKU, buffers[i])
 	}
 	var next atomic.Int64
@@ -57,46 +56,6 @@ func sizeDatabase(b *testing.B) *pgxpool.Pool {
 	server := pgtest.Server(b, pgserver.Config{TempDir: os.TempDir(), Settings: map[string]string{"max_wal_size": "4GB", "shared_buffers": "1GB",
 		"full_page_writes": "off", "checkpoint_timeout": "1h", "maintenance_work_mem": "512MB", "track_counts": "on"}})
 	return pgtest.Pool(b, fmt.Sprintf("%s&pool_max_conns=%d", server.URL(), benchWorkers+4))
-}
-
-// buffersPerClaim claims keys one at a time over one connection, each in a transaction of its own, and returns how many pages
-// of the tables and their indexes a claim touched, by the database's own count.
-func buffersPerClaim(b testing.TB, db *pgxpool.Pool, pool inventory.Pool, claims int) float64 {
-	b.Helper()
-	ctx := context.Background()
-	config := db.Config()
-	config.MaxConns = 1
-	one, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer one.Close()
-	touched := func() (pages int64) {
-		b.Helper()
-		const flush, count = `SELECT pg_stat_force_next_flush()`, `
-SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint FROM pg_statio_user_tables
- WHERE schemaname = 'keytill' AND relname IN ('keys', 'movements')`
-		if _, err := one.Exec(ctx, flush); err != nil { // what this connection did is counted when the statement has ended
-			b.Fatal(err)
-		}
-		if err := one.QueryRow(ctx, count).Scan(&pages); err != nil {
-			b.Fatal(err)
-		}
-		return pages
-	}
-	claimer := inventory.NewClaimer()
-	for n := range 20 { // catalogs, plans, the hint
-		if err := claimOne(ctx, one, claimer, pool, -int64(n)-1); err != nil {
-			b.Fatal(err)
-		}
-	}
-	before := touched()
-	for n := range claims {
-		if err := claimOne(ctx, one, claimer, pool, -int64(n)-100); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return float64(touched()-before) / float64(claims)
 }
 
 // walPer returns how many bytes of the log one of so many takes.

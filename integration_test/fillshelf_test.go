@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -16,17 +17,17 @@ import (
 // fillShelf makes a pool with keys that were sold, each with the order, line, unit and movement that this leaves behind, and
 // keys that are available. The rows are as large as those of an import, and nothing is in their ciphertext: millions are
 // made where they lie.
-func fillShelf(b *testing.B, db *pgxpool.Pool, service *fulfillment.Service, sku string, available, sold int) inventory.Pool {
+func fillShelf(b testing.TB, db *pgxpool.Pool, service *fulfillment.Service, sku string, available, sold int) inventory.Pool {
 	b.Helper()
 	pool := inventory.Pool{Merchant: inventory.DefaultMerchant, SKU: sku, CreatedAt: time.Now()}
-	err := pgx.BeginFunc(b.Context(), db, func(tx pgx.Tx) (err error) {
-		pool, err = inventory.CreatePool(b.Context(), tx, pool)
+	err := pgx.BeginFunc(context.Background(), db, func(tx pgx.Tx) (err error) {
+		pool, err = inventory.CreatePool(context.Background(), tx, pool)
 		return err
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := service.Map(b.Context(), pool.Merchant, "price-"+sku, &pool, 1); err != nil {
+	if err := service.Map(context.Background(), pool.Merchant, "price-"+sku, &pool, 1); err != nil {
 		b.Fatal(err)
 	}
 	// Ids of imports stay far below these.
@@ -69,7 +70,7 @@ INSERT INTO keytill.fulfilments (merchant_id, order_id, line_id, unit, pool_id, 
 SELECT merchant_id, order_id, line_id, unit, pool_id, 'fulfilled', key_id, now(), now() FROM keytill.keys WHERE pool_id = {pool} AND state = 'allocated'`,
 			`SELECT setval('keytill.ticket', greatest({sold} + 1, nextval('keytill.ticket')))`)
 	})
-	if err := inventory.FoldAll(b.Context(), db); err != nil {
+	if err := inventory.FoldAll(context.Background(), db); err != nil {
 		b.Fatal(err)
 	}
 	return pool
@@ -77,15 +78,17 @@ SELECT merchant_id, order_id, line_id, unit, pool_id, 'fulfilled', key_id, now()
 
 // withoutIndexes lets many rows be written before the indexes that no constraint needs, which are then made of all of them
 // at once, and leaves the tables vacuumed.
-func withoutIndexes(b *testing.B, db *pgxpool.Pool, rows int, write func()) {
+func withoutIndexes(b testing.TB, db *pgxpool.Pool, rows int, write func()) {
 	b.Helper()
+	const tables = `keytill.keys, keytill.movements, keytill.orders, keytill.lines, keytill.fulfilments`
 	if rows < 100_000 {
 		write()
+		execAll(b, db, `VACUUM ANALYZE `+tables)
 		return
 	}
-	found, err := db.Query(b.Context(), `
+	found, err := db.Query(context.Background(), `
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index
- WHERE indrelid = ANY ('{keytill.keys,keytill.movements,keytill.orders,keytill.lines,keytill.fulfilments}'::regclass[]) AND NOT indisprimary`)
+ WHERE indrelid = ANY ('{`+strings.ReplaceAll(tables, " ", "")+`}'::regclass[]) AND NOT indisprimary`)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,7 +104,5 @@ SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index
 	execAll(b, db, drop...)
 	write()
 	execAll(b, db, create...)
-	for _, table := range []string{"keys", "movements", "orders", "lines", "fulfilments"} {
-		execAll(b, db, `VACUUM ANALYZE keytill.`+table)
-	}
+	execAll(b, db, `VACUUM ANALYZE `+tables)
 }
