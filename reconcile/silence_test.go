@@ -85,10 +85,12 @@ func TestEventsThatASweepFoundDoNotEndTheSilence(t *testing.T) {
 		s.buy("cs_"+s.now().Format("15"), nil)
 		s.happened("checkout.session.completed", "cs_"+s.now().Format("15"))
 	}
-	s.forward(time.Hour)
-	s.sweep(reconcile.Options{})
-	if got := s.silence(); !strings.Contains(got, "no webhook endpoint") {
-		t.Errorf("finding %q", got)
+	for range 2 { // the second knows of the events that the first found
+		s.forward(time.Hour)
+		s.sweep(reconcile.Options{})
+		if got := s.silence(); !strings.Contains(got, "no webhook endpoint") {
+			t.Errorf("finding %q", got)
+		}
 	}
 }
 

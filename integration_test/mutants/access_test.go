@@ -71,7 +71,10 @@ var accessMutants = []mutant{
 		why:  "the API would be open to everybody",
 		file: "adapter/api/operation.go",
 		old:  `case !strings.EqualFold(scheme, "Bearer") || !known:`,
-		new:  "case false:",
+		new: `case !strings.EqualFold(scheme, "Bearer"):
+			token = access.Token{Name: "anybody", Role: access.Admin, Merchant: "default"}
+			next(huma.WithValue(ctx, callerKey{}, token))
+		case !known && text == "!":`,
 		dir:  "adapter/api",
 		test: "TestOnlyAWholeTokenIsOne|TestEveryRoleOnEveryRoute",
 	},
@@ -89,7 +92,7 @@ var accessMutants = []mutant{
 		why:  "a request that is sent again would be done again",
 		file: "adapter/api/once.go",
 		old:  "if !mine {",
-		new:  "if false {",
+		new:  "if !mine && key == `` {",
 		dir:  "adapter/api",
 		test: "TestAWriteWithAnIdempotencyKeyIsDoneOnce",
 	},
