@@ -13,7 +13,7 @@ const pageSize = 100
 // Errors of a list that contradicts itself. stripe-go's own iteration panics on an empty page, and never ends on one that
 // comes again.
 var (
-	errNoList       = errors.New("Stripe was asked for a list and answers none")
+	errNoList       = errors.New("no list, though Stripe was asked for one")
 	errEmptyPage    = errors.New("a list of Stripe's says that there is more, and gives an empty page")
 	errRepeatedPage = errors.New("a list of Stripe's gives the same object twice")
 	errEndless      = errors.New("a list of Stripe's does not end")

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrContradiction says that what Stripe answered cannot all be true. Nothing is done on it; the next try reads again.
-var ErrContradiction = errors.New("Stripe's answers contradict each other; it is read again later, and if it stays so, ask Stripe's support")
+var ErrContradiction = errors.New("answers of Stripe's contradict each other; they are read again later, and if it stays so, ask Stripe's support")
 
 func contradiction(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrContradiction)

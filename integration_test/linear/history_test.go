@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ func TestWhatClientsSeeIsWhatOneAtATimeWouldHaveShown(t *testing.T) {
 		start = rand.Uint64()
 	}
 	t.Logf("seed %d", start)
-	s := shoptest.Open(t, shoptest.Config{})
+	s := shoptest.Open(t, shoptest.Config{OnRequest: dawdle})
 	operations, unknown := 0, 0
 	for n := range histories() {
 		h := newHistory(s, n, start)
@@ -54,6 +55,14 @@ func TestWhatClientsSeeIsWhatOneAtATimeWouldHaveShown(t *testing.T) {
 		}
 	}
 	t.Logf("%d histories of %d operations, %d of an outcome that nobody knows", histories(), operations, unknown)
+}
+
+// dawdle has Stripe take its time now and then, so that what one client has read is old when it comes to be used.
+func dawdle(*http.Request) *stripefake.Fault {
+	if rand.IntN(4) > 0 {
+		return nil
+	}
+	return &stripefake.Fault{Delay: time.Duration(rand.IntN(60)) * time.Millisecond}
 }
 
 // A history is what clients did with one pool.
@@ -113,7 +122,7 @@ func (h *history) record() {
 	h.T.Helper()
 	var clients sync.WaitGroup
 	random := func(client uint64) *rand.Rand { return rand.New(rand.NewPCG(h.seed, uint64(h.n)<<8|client)) }
-	const owners, others = 4, 2
+	const owners, others = 4, 3
 	for c := range owners {
 		clients.Go(func() {
 			r := random(uint64(c))

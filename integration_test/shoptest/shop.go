@@ -39,7 +39,9 @@ type Shop struct {
 	Sweeper *reconcile.Sweeper
 	Webhook *httptest.Server
 
-	cfg    Config
+	patience  time.Duration                         // with Stripe; without end unless set
+	onRequest func(*http.Request) *stripefake.Fault // of Config
+
 	of     *Shop // beside which it was opened, and by whose clock it goes; nil for the first
 	mu     sync.Mutex
 	at     time.Time
@@ -55,9 +57,6 @@ type Config struct {
 
 	// OnRequest, if set, says what goes wrong with a call of Stripe's, before Faults does.
 	OnRequest func(*http.Request) *stripefake.Fault
-
-	// Patience is how long Stripe may take to begin an answer, and twice that to end it; without a bound unless set.
-	Patience time.Duration
 }
 
 // Grace is how long the sweep leaves a payment to the webhook.
@@ -66,7 +65,7 @@ const Grace = 5 * time.Minute
 // Open opens a shop, which is closed with the test.
 func Open(t testing.TB, cfg Config) *Shop {
 	t.Helper()
-	s := &Shop{T: t, DB: cfg.DB, cfg: cfg, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(cfg.Seed, 2))}
+	s := &Shop{T: t, DB: cfg.DB, onRequest: cfg.OnRequest, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(cfg.Seed, 2))}
 	if s.DB == nil {
 		s.DB = pgtest.New(t)
 	}
@@ -83,7 +82,16 @@ func Open(t testing.TB, cfg Config) *Shop {
 // Beside opens another keytill of the same shop, with a way of its own to the database, as a second process has.
 func (s *Shop) Beside(db *pgxpool.Pool) *Shop {
 	s.T.Helper()
-	other := &Shop{T: s.T, DB: db, Stripe: s.Stripe, Keyset: s.Keyset, cfg: s.cfg, of: s}
+	other := &Shop{T: s.T, DB: db, Stripe: s.Stripe, Keyset: s.Keyset, of: s}
+	other.assemble()
+	return other
+}
+
+// Impatient opens another keytill of the same shop that waits so long for Stripe to begin an answer, and twice that for its
+// end.
+func (s *Shop) Impatient(patience time.Duration) *Shop {
+	s.T.Helper()
+	other := &Shop{T: s.T, DB: s.DB, Stripe: s.Stripe, Keyset: s.Keyset, patience: patience, of: s}
 	other.assemble()
 	return other
 }
@@ -94,7 +102,7 @@ func (s *Shop) assemble() {
 	logger := slog.New(slog.DiscardHandler)
 	inserter, err := jobs.NewInserter(s.DB, s.Now, logger)
 	s.Must(err)
-	s.Client = newClient(s.T, s.DB, s.Stripe.URL(), s.Stripe.APIKey(), s.cfg.Patience)
+	s.Client = newClient(s.T, s.DB, s.Stripe.URL(), s.Stripe.APIKey(), s.patience)
 	s.Service, err = fulfillment.New(fulfillment.Config{DB: s.DB, Stripe: s.Client, Jobs: inserter, Keyset: s.Keyset, Now: s.Now, Logger: logger})
 	s.Must(err)
 	s.Sweeper, err = reconcile.New(reconcile.Config{DB: s.DB, Stripe: s.Client, Settler: s.Service, Grace: Grace, Now: s.Now, Logger: logger})
@@ -188,8 +196,8 @@ func (s *Shop) Faults(share float64) {
 }
 
 func (s *Shop) fault(r *http.Request) *stripefake.Fault {
-	if s.cfg.OnRequest != nil {
-		if f := s.cfg.OnRequest(r); f != nil {
+	if s.onRequest != nil {
+		if f := s.onRequest(r); f != nil {
 			return f
 		}
 	}

@@ -247,8 +247,13 @@ func (d *day) deliver(ctx context.Context, event stripefake.Event) error {
 	return fmt.Errorf("event %s was never taken: %w", event.ID, last)
 }
 
-// drainPatience is longer than what a job whose process was killed has to wait for its rescue, once the clock is ahead.
-const drainPatience = 2 * time.Minute
+const (
+	// drainPatience is longer than what a job whose process was killed has to wait for its rescue, once the clock is ahead.
+	drainPatience = 4 * time.Minute
+
+	// drainNews is after how long it is told what there is still to do.
+	drainNews = time.Minute
+)
 
 // drain lets the daemons catch up. The clock goes ahead, so that what waits for its next try, or for the rescue from a
 // process that was killed, waits no longer.
@@ -261,10 +266,14 @@ func (d *day) drain() {
 	d.must(d.steady.setAhead(ctx, time.Hour))
 	d.must(d.restless.setAhead(ctx, time.Hour))
 	var differ []string
-	for time.Since(began) < drainPatience {
+	for told := false; time.Since(began) < drainPatience; {
 		if differ = d.differences(ctx); len(differ) == 0 {
 			d.tellf("caught up after %v", time.Since(began).Round(time.Second))
 			return
+		}
+		if !told && time.Since(began) > drainNews {
+			told = true
+			d.tellOpenJobs(ctx)
 		}
 		wait(ctx, 500*time.Millisecond)
 	}
