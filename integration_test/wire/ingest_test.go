@@ -47,11 +47,16 @@ func (r *round) comes() {
 	r.posted = append(r.posted, ev)
 }
 
+// An event has a job, or its part in one that gives events theirs.
+const jobsOfEvent = `
+SELECT count(*) FROM keytill.river_job
+ WHERE kind = 'settle' AND args->>'event_id' = $1 OR kind = 'spread' AND args->'event_ids' @> to_jsonb($1::text)`
+
 // recordedOnce wants each event recorded, with one job, and that the job comes to a key.
 func recordedOnce(r *round) {
 	for i, id := range r.events {
 		r.wantCount("rows of event "+id, 1, `SELECT count(*) FROM keytill.events WHERE event_id = $1 AND state = 'pending'`, id)
-		r.wantCount("jobs of event "+id, 1, `SELECT count(*) FROM keytill.river_job WHERE kind = 'settle' AND args->>'event_id' = $1`, id)
+		r.wantCount("jobs of event "+id, 1, jobsOfEvent, id)
 		r.shop.Must(r.shop.Service.SettleEvent(r.t.Context(), merchant, id))
 		r.wantUnits(r.orders[i], units(1, fulfillment.UnitFulfilled))
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -40,7 +39,10 @@ SELECT format('event %s is pending and no job settles it', event_id) FROM keytil
 	deliveriesWithoutJob = `
 SELECT format('delivery %s is pending and no job sends it', delivery_id) FROM keytill.deliveries d
  WHERE state = 'pending'
-   AND NOT EXISTS (SELECT FROM keytill.river_job j WHERE j.kind = 'deliver' AND (j.args->>'delivery_id')::bigint = d.delivery_id)`
+   AND NOT EXISTS (SELECT FROM keytill.river_job j
+                    WHERE j.kind = 'deliver' AND (j.args->>'delivery_id')::bigint = d.delivery_id
+                       OR j.kind = 'spread_deliveries'
+                          AND j.args->'deliveries' @> jsonb_build_array(jsonb_build_object('delivery_id', d.delivery_id)))`
 
 	jobsWithoutDelivery = `
 SELECT format('job %s sends delivery %s, which was not committed', id, args->>'delivery_id') FROM keytill.river_job j
@@ -100,10 +102,10 @@ func (r *round) keyOf(order string) int64 {
 	return keys[0]
 }
 
-// has is an error unless a query's count is as wanted.
+// wantCount is an error unless a query's count is as wanted.
 func (r *round) wantCount(what string, want int64, sql string, args ...any) {
 	r.t.Helper()
 	if got := collect[int64](r.world, sql, args...)[0]; got != want {
-		r.t.Error(fmt.Sprintf("%d %s, want %d", got, what, want))
+		r.t.Errorf("%d %s, want %d", got, what, want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/keytill/keytill/fulfillment"
 	"github.com/keytill/keytill/integration_test/shoptest"
 	"github.com/keytill/keytill/internal/stripefake"
@@ -23,10 +25,8 @@ var settleNew = operation{
 		r.forward(shoptest.Grace)
 		r.told("checkout.session.completed", r.sell("price_full*2", nil))
 	},
-	run: settleLast,
-	meanwhile: func(ctx context.Context, r *round, by *shoptest.Shop) error {
-		return refundAndSettle(ctx, r, by)
-	},
+	run:       settleLast,
+	meanwhile: refundAndSettle,
 	end: func(r *round) {
 		r.wantDone()
 		if r.overlapped() {
@@ -36,6 +36,42 @@ var settleNew = operation{
 		r.wantUnits(r.orders[0], units(2, fulfillment.UnitFulfilled))
 		r.wantTold(r.orders[0], "email keys.ready", "hook fulfillment.completed")
 	},
+}
+
+// atOnce is how many sales are settled at the same time.
+const atOnce = 4
+
+// Sales that are settled at the same time share a transaction; one that fails does not take the others with it. How many fall
+// into one is chance.
+var settleMany = operation{
+	name:  "settle new orders together",
+	stock: settleNew.stock,
+	begin: func(r *round) {
+		r.forward(shoptest.Grace)
+		for range atOnce {
+			r.told("checkout.session.completed", r.sell("price_full*1", nil))
+		}
+	},
+	run: func(ctx context.Context, r *round, by *shoptest.Shop) error {
+		var all errgroup.Group
+		for _, id := range r.events {
+			all.Go(func() error { return by.Service.SettleEvent(ctx, merchant, id) })
+		}
+		return all.Wait()
+	},
+	meanwhile: refundAndSettle,
+	end: func(r *round) {
+		r.wantDone()
+		for i, order := range r.orders {
+			if i == 0 && r.overlapped() {
+				r.wantUnits(order, units(1, fulfillment.UnitRevoked))
+				continue
+			}
+			r.wantUnits(order, units(1, fulfillment.UnitFulfilled))
+			r.wantTold(order, "email keys.ready", "hook fulfillment.completed")
+		}
+	},
+	loose: true,
 }
 
 func refundAndSettle(ctx context.Context, r *round, by *shoptest.Shop) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // operations are all that keytill does with its database on the way from a payment to a key.
-var operations = []operation{settleNew, thankYou, settleRefund, settleWaiting, settleHeld, ingestOne, ingestMany,
+var operations = []operation{settleNew, settleMany, thankYou, settleRefund, settleWaiting, settleHeld, ingestOne, ingestMany,
 	importStep, importServes, tidyServes, serveStep, sweepStep,
 	deliver("deliver a mail", fulfillment.ChannelEmail), deliver("deliver a hook", fulfillment.ChannelHook)}
 
