@@ -3,6 +3,7 @@ package fulfillment
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -326,7 +327,7 @@ func Shop(ctx context.Context, db Reader, merchant string, neediest int, now tim
 func largeShop(ctx context.Context, db Reader, merchant string, neediest int, now time.Time) (shop ShopOverview, err error) {
 	var at time.Time
 	err = db.QueryRow(ctx, readShop, merchant).Scan(&shop, &at)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return ShopOverview{}, nil
 	}
 	if err != nil {

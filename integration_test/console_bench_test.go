@@ -85,6 +85,9 @@ func BenchmarkConsole(b *testing.B) {
 	if err := inventory.FoldAll(b.Context(), db); err != nil {
 		b.Fatal(err)
 	}
+	if err := shop.Service().FoldFigures(b.Context()); err != nil {
+		b.Fatal(err)
+	}
 	b.Logf("made the shop in %s", time.Since(began).Round(time.Second))
 	handler := shop.Handler()
 	login := httptest.NewRecorder()
@@ -126,7 +129,9 @@ func BenchmarkConsole(b *testing.B) {
 		{"orders-lost", "GET", "/console/orders?payment=lost", ""},
 		{"search-charge", "POST", "/console/orders", "q=ch_77777"}, {"search-address", "POST", "/console/orders", "q=buyer777@example.com"},
 		{"search-key", "POST", "/console/orders", "q=ABCDE-NOBODYS-KEY"},
+		{"batch-next", "GET", next("/console/batch?sku=sku-07&id=7"), ""},
 		{"order", "GET", "/console/orders/cs_77777", ""}, {"order-of-500-units", "GET", "/console/orders/cs_200001", ""},
+		{"order-of-500-units-next", "GET", "/console/orders/cs_200001?from=1.401", ""},
 		{"findings", "GET", "/console/findings", ""}, {"audit", "GET", "/console/audit", ""}, {"audit-page-20", "GET", next("/console/audit"), ""},
 	} {
 		b.Run(page.name, func(b *testing.B) {

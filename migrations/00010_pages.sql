@@ -61,4 +61,4 @@ CREATE INDEX price_map_pool ON keytill.price_map (merchant_id, pool_id, item);
 DROP INDEX keytill.keys_batch;
 CREATE INDEX keys_batch ON keytill.keys (merchant_id, batch_id, key_id);
 DROP INDEX keytill.orders_email;
-CREATE INDEX orders_email ON keytill.orders (merchant_id, lower(email), placed_at, order_id) WHERE email <> '';
+CREATE INDEX orders_email ON keytill.orders (merchant_id, lower(email), placed_at) WHERE email <> '';

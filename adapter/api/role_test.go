@@ -13,7 +13,7 @@ import (
 // second time on purpose: who changes a permission changes it here, too.
 var allowed = map[string]string{
 	"list-orders":      "vsa",
-	"search-orders":    "vsa",
+	"search-orders":    "vsaf",
 	"get-order":        "vsaf",
 	"get-history":      "vsa",
 	"settle-order":     "saf",

@@ -69,6 +69,9 @@ func (p *patient) doctor(wantExit int) diagnosis {
 		if c.Status == isWrong {
 			wrong++
 		}
+		if c.Status != isOK && c.Do == "" {
+			p.t.Errorf("it does not say what to do about %s: %s", c.Name, c.Detail)
+		}
 	}
 	if got := strings.Count("\n"+text.String(), "\nWRONG "); got != wrong || d.OK != (wrong == 0) {
 		p.t.Errorf("%d lines begin with WRONG, %d checks are, ok is %t", got, wrong, d.OK)

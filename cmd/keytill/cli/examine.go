@@ -88,7 +88,7 @@ func (x *examination) checkEndpoint(ctx context.Context, db *database) {
 	const name = "webhook endpoint"
 	live, err := stripeapi.Livemode(x.settings.stripeKey)
 	if err != nil {
-		x.note(name, "not looked at, for want of a Stripe API key", "")
+		x.note(name, "not looked at, for want of a Stripe API key", "set KEYTILL_STRIPE_API_KEY as the daemon has it, and run this again")
 		return
 	}
 	stripe, err := stripeapi.New(stripeapi.Config{Key: x.settings.stripeKey, URL: x.settings.stripeURL,
