@@ -134,8 +134,8 @@ var waitingMutants = []mutant{
 		file: "inventory/expire.go",
 		old:  "k.state = 'reserved' AND k.reserved_until <= $1)",
 		new:  "k.state = 'reserved' AND k.reserved_until <= $1 AND false)",
-		dir:  "integration_test",
-		test: "TestScenarios/402-reservation-runs-out",
+		dir:  "integration_test/waiting",
+		test: "TestACartThatWasLeftGivesBackWhatItHeld",
 	},
 	{
 		name: "reserve-late-payment-keeps-its-key",
