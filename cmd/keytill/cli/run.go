@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keytill/keytill/fulfillment"
 )
 
 // Process is what a command has of the process it runs in, so that a test can run it without one.
@@ -56,12 +58,23 @@ func Run(ctx context.Context, p Process) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	}
-	fmt.Fprintf(p.Stderr, "keytill: %s\n", oneLine(err))
+	fmt.Fprintf(p.Stderr, "keytill: %s%s\n", oneLine(err), next(err))
 	var wrong usageError
 	if errors.As(err, &wrong) || !c.started {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// next says what to do about errors that are born where no command is known.
+func next(err error) string {
+	switch {
+	case errors.Is(err, fulfillment.ErrNoOrder):
+		return ". `keytill order show` finds orders by what a buyer holds; `keytill order settle ID` asks Stripe for a payment that keytill has not heard of"
+	case strings.HasPrefix(err.Error(), "unknown command"): // cobra's
+		return ". `keytill help` lists them"
+	}
+	return ""
 }
 
 // oneLine is an error as a person or a log gets it: joined errors one after the other.
