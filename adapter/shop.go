@@ -224,6 +224,20 @@ const stopTimeout = 8 * time.Second
 // Run works jobs and periodic work until ctx ends, and returns when they have stopped: running jobs end, or return to
 // the queue. Any number of processes may run on one database.
 func (s *Shop) Run(ctx context.Context) error {
+	for {
+		err := s.runJobs(ctx)
+		if err != nil || ctx.Err() != nil {
+			if s.mail != nil {
+				_ = s.mail.Close()
+			}
+			return err
+		}
+		s.config.Logger.WarnContext(ctx, "the clock was set back: the job queue starts anew")
+	}
+}
+
+// runJobs works jobs until ctx ends or the clock is set back.
+func (s *Shop) runJobs(ctx context.Context) error {
 	workers := river.NewWorkers()
 	s.service.AddWorkers(workers, s.senders)
 	s.addSweeps(workers)
@@ -232,11 +246,12 @@ func (s *Shop) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = jobs.Run(ctx, runner, stopTimeout)
-	if s.mail != nil {
-		_ = s.mail.Close()
+	if err := s.service.RightTime(ctx); err != nil {
+		s.config.Logger.WarnContext(ctx, "could not look for what a wrong clock has put off", "error", err)
 	}
-	return err
+	era, end := jobs.Era(ctx, s.config.Now)
+	defer end()
+	return jobs.Run(era, runner, stopTimeout)
 }
 
 func (s *Shop) channels() []fulfillment.Channel {

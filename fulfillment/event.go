@@ -150,6 +150,9 @@ RETURNING e.event_id`
 // PickUp gives a new job to every recorded event whose job was lost or given up, and says how many there were. With it,
 // the job queue is not the only way home.
 func (s *Service) PickUp(ctx context.Context) (int, error) {
+	if err := s.RightTime(ctx); err != nil {
+		return 0, err
+	}
 	merchants, err := s.merchants(ctx)
 	if err != nil {
 		return 0, err

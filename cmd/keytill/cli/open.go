@@ -86,7 +86,7 @@ func connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	}
 	pooled, err := pg.Pooled(ctx, pool)
 	if err == nil && !pooled {
-		return pool, nil
+		return readCommitted(ctx, config, pool)
 	}
 	pool.Close()
 	if err != nil {
@@ -94,6 +94,22 @@ func connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	}
 	// Not every pooler bears prepared statements: PgBouncer does from version 1.21 on, if it is told to.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	return openPool(ctx, config)
+}
+
+// readCommitted opens another pool where the server's transactions are stricter unless they say otherwise. keytill's say so;
+// single statements, such as the job queue's, cannot, and would fail where they get into each other's way.
+func readCommitted(ctx context.Context, config *pgxpool.Config, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	var isolation string
+	err := pool.QueryRow(ctx, `SHOW default_transaction_isolation`).Scan(&isolation)
+	if err == nil && isolation == "read committed" {
+		return pool, nil
+	}
+	pool.Close()
+	if err != nil {
+		return nil, fmt.Errorf("ask the database how it isolates transactions: %w", err)
+	}
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 	return openPool(ctx, config)
 }
 
