@@ -220,7 +220,7 @@ var operations = []operation{
 // manyLines is one more than a page holds.
 const manyLines = 101
 
-// lost is a sweep's work: something of every kind that no event told of, and that no other kind's list tells of.
+// sweepOfLists finds something of every kind that no event told of, and that no other list tells of.
 var sweepOfLists = operation{
 	name: "a sweep of what nobody told of", keys: 12,
 	prepare: func(t *try) {
@@ -263,7 +263,7 @@ var sweepOfLists = operation{
 	},
 }
 
-// What is open for longer than the lists reach back, a sweep reads one by one.
+// sweepOfWhatIsOpen finds what is open for longer than the lists reach back, which is read one by one.
 var sweepOfWhatIsOpen = operation{
 	name: "a sweep of what is open for long",
 	prepare: func(t *try) {
