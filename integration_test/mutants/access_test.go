@@ -7,7 +7,7 @@ var accessMutants = []mutant{
 		why:  "anybody could ask which keys are sold",
 		file: "adapter/access/access.go",
 		old:  `case !strings.EqualFold(scheme, "Bearer") || !known:`,
-		new:  `case !strings.EqualFold(scheme, "Bearer"):`,
+		new:  `case !strings.EqualFold(scheme, "Bearer") || !known && need == "":`,
 		dir:  "adapter/access",
 		test: "TestRequestsWithoutTheRightToken",
 	},
@@ -392,7 +392,7 @@ var accessMutants = []mutant{
 		file: "adapter/licence/licence.go",
 		old:  "if h.Limit.Allow(access.Of(r.Context()).Name) {",
 		new:  "if h.Limit != nil {",
-		dir:  "integration_test",
-		test: "TestALicenceServer",
+		dir:  "adapter/licence",
+		test: "TestATokenAsksSoOftenAMinute",
 	},
 }

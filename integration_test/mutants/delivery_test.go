@@ -53,8 +53,8 @@ var deliveryMutants = []mutant{
 		file: "fulfillment/deliver.go",
 		old:  "case err == nil && len(lacking) > 0:",
 		new:  "case err == nil && len(lacking) < 0:",
-		dir:  "integration_test",
-		test: "TestScenarios/609-part-of-an-order",
+		dir:  "integration_test/waiting",
+		test: "TestAKeyThatAMailLackedComesInAnother",
 	},
 	{
 		name: "deliver-usable-keys-alone",

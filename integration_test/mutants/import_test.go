@@ -179,8 +179,8 @@ var importMutants = []mutant{
 		file: "inventory/verify.go",
 		old:  " ORDER BY array_position(ARRAY['allocated', 'suspended', 'revoked'], k.state), k.key_id\n",
 		new:  " ORDER BY k.key_id\n",
-		dir:  "integration_test",
-		test: "TestALicenceServer",
+		dir:  "integration_test/waiting",
+		test: "TestAKeyIsValidWhereverItMayBeUsed",
 	},
 	{
 		name: "changes-wait-for-the-oldest",

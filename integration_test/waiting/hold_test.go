@@ -107,3 +107,17 @@ func TestAnEventWhoseJobIsLostGetsAnother(t *testing.T) {
 		t.Errorf("%d jobs settle the event", jobs)
 	}
 }
+
+// Nobody waits for the round that tidies the shelf.
+func TestAPaymentTakesAKeyWhoseHoldHasRunOut(t *testing.T) {
+	t.Parallel()
+	s := open(t, 1)
+	p := s.pool("last", nil)
+	s.restock(p, "LAST-1")
+	if _, err := s.reserve("cart", "last", 1); err != nil {
+		t.Fatal(err)
+	}
+	s.GoTo(s.Now().Add(time.Hour))
+	s.buy("cs_1", "price_last*1")
+	s.wantUnits("cs_1", "map[fulfilled:1]")
+}

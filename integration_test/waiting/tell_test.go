@@ -3,10 +3,12 @@ package waiting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/keytill/keytill/fulfillment"
+	"github.com/keytill/keytill/internal/stripefake"
 	"github.com/keytill/keytill/inventory"
 )
 
@@ -110,5 +112,50 @@ func TestAnEndedLinkShowsNothing(t *testing.T) {
 	}
 	if _, keys, err := s.Service.ForBuyer(t.Context(), inventory.DefaultMerchant, "cs_1", order.LinkSerial+1, true); err != nil || len(keys) != 1 {
 		t.Errorf("the new one shows %d keys, error %v", len(keys), err)
+	}
+}
+
+// One of two keys is suspended while the mail is on its way. The buyer gets it when it is theirs again.
+func TestAKeyThatAMailLackedComesInAnother(t *testing.T) {
+	t.Parallel()
+	s := open(t, 2)
+	s.Must(s.Service.ServeChannels(t.Context(), []fulfillment.Channel{fulfillment.ChannelEmail}))
+	order := s.buy("cs_1", "price_game*2")
+	s.Must(s.Stripe.Refund("re_1", "pi_1", stripefake.Fields{"amount": fmt.Sprint(order.Lines[0].Amount / 2), "status": "pending"}))
+	_, err := s.Service.Settle(t.Context(), inventory.DefaultMerchant, "cs_1")
+	s.Must(err)
+	s.wantUnits("cs_1", "map[fulfilled:1 suspended:1]")
+	to := &sent{}
+	s.deliver(fulfillment.ChannelEmail, to)
+	s.Must(s.Stripe.Set("re_1", stripefake.Fields{"status": "failed"}))
+	_, err = s.Service.Settle(t.Context(), inventory.DefaultMerchant, "cs_1")
+	s.Must(err)
+	s.deliver(fulfillment.ChannelEmail, to)
+	var keys []int
+	for _, m := range to.messages {
+		keys = append(keys, len(m.Keys))
+	}
+	if fmt.Sprint(keys) != "[1 2]" {
+		t.Errorf("the mails have %v keys", keys)
+	}
+}
+
+// A text that was sold twice, once taken back and once not, is somebody's to use.
+func TestAKeyIsValidWhereverItMayBeUsed(t *testing.T) {
+	t.Parallel()
+	s := open(t, 1)
+	for _, sku := range []string{"first", "second"} {
+		s.restock(s.pool(sku, nil), "SAME-TEXT")
+		s.buy("cs_"+sku, "price_"+sku+"*1")
+	}
+	s.Must(s.Stripe.Refund("re_1", "pi_first", nil))
+	_, err := s.Service.Settle(t.Context(), inventory.DefaultMerchant, "cs_first")
+	s.Must(err)
+	for sku, want := range map[string]inventory.Verdict{"": inventory.Valid, "first": inventory.TakenBack, "second": inventory.Valid} {
+		got, err := s.Keyset.Verify(t.Context(), s.DB, inventory.DefaultMerchant, "SAME-TEXT", sku)
+		s.Must(err)
+		if got.Verdict != want {
+			t.Errorf("of SKU %q it is %s, want %s", sku, got.Verdict, want)
+		}
 	}
 }
