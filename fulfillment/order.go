@@ -135,10 +135,16 @@ SELECT order_id FROM (
  ORDER BY placed_at DESC, order_id
  LIMIT $3`
 
-	// Index: keys_fingerprint.
+	// In each pool by itself: asked for all of them at once, the planner reads every key there is. Index: pools_pkey,
+	// keys_fingerprint.
 	findByKey = `
-SELECT DISTINCT order_id FROM keytill.keys
- WHERE merchant_id = $1 AND pool_id = ANY ($2) AND fingerprint = ANY ($3) AND order_id IS NOT NULL`
+SELECT DISTINCT found.order_id
+  FROM keytill.pools p
+ CROSS JOIN LATERAL (
+       SELECT k.order_id FROM keytill.keys k
+        WHERE k.merchant_id = $1 AND k.pool_id = p.pool_id AND k.fingerprint = ANY ($2)
+        ORDER BY k.fingerprint OFFSET 0) AS found
+ WHERE p.merchant_id = $1 AND found.order_id IS NOT NULL`
 )
 
 // orderName is a merchant's order, or a payment that may be one.
@@ -312,15 +318,7 @@ func (s *Service) OrderIDsByKey(ctx context.Context, merchant, text string) ([]s
 	if err != nil {
 		return nil, err
 	}
-	pools, err := inventory.Pools(ctx, s.db, merchant)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]int64, len(pools))
-	for i, p := range pools {
-		ids[i] = p.ID
-	}
-	rows, err := s.db.Query(ctx, findByKey, merchant, ids, fingerprints)
+	rows, err := s.db.Query(ctx, findByKey, merchant, fingerprints)
 	if err != nil {
 		return nil, fmt.Errorf("look for orders by key: %w", err)
 	}
