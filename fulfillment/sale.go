@@ -2,7 +2,6 @@ package fulfillment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -18,9 +17,6 @@ import (
 //
 // Sharing changes nothing of what comes out. Such a transaction waits for no lock that somebody may hold for long; whatever
 // it finds to be more than a new sale is left to a transaction of its own, and so is each of them when it fails.
-
-// errAlone says that a payment is settled in a transaction of its own.
-var errAlone = errors.New("not settled together with others")
 
 // isSale reports whether the payment is likely to be a new sale.
 func (r reading) isSale() bool {
