@@ -33,6 +33,7 @@ type operation struct {
 
 	wipeEvery int  // rounds on one database, 40 unless set
 	loose     bool // its messages are not the same each time
+	stride    int  // of the short form, where there are very many
 }
 
 // A round is one run of an operation with one disturbance.

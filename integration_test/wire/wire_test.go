@@ -35,7 +35,7 @@ func TestEveryMessage(t *testing.T) {
 	}
 }
 
-// stride is how many messages of a side the short form goes on by.
+// stride is how many messages of a side the short form goes on by, at least.
 const stride = 3
 
 // everyMessage disturbs an operation at its messages: in the long form at each, in all modes that it is given; in the short
@@ -48,17 +48,19 @@ func everyMessage(t *testing.T, op operation, in []mode) {
 	w.play(op, nowhere, "nothing happens") // what is done once in a process is done
 	w.play(op, nowhere, "nothing happens")
 	seen := w.trouble.seen
+	t.Logf("undisturbed: %d messages of the client, %d of the server", countOf(seen, pgproxy.Client), countOf(seen, pgproxy.Server))
 	ends := commits(seen)
+	by := max(op.stride, stride)
 	points, rounds := 0, 0
 	for _, side := range sides {
 		for n := 1; ; n++ {
 			p := point{side, n}
 			chosen := in
 			if !*long && !ends[p] {
-				if n%stride != 0 {
+				if n%by != 0 {
 					continue
 				}
-				chosen = []mode{modeOf(p)}
+				chosen = []mode{modeOf(p, by)}
 			}
 			struck := false
 			for _, m := range chosen {
@@ -77,7 +79,7 @@ func everyMessage(t *testing.T, op operation, in []mode) {
 	}
 	form := "each in each mode"
 	if !*long {
-		form = fmt.Sprintf("every %d. in one mode, in turn, and the ends of transactions in all", stride)
+		form = fmt.Sprintf("every %d. in one mode, in turn, and the ends of transactions in all", by)
 	}
 	t.Logf("%d points of %d messages, %s of %q: %d rounds", points, len(seen), form, in, rounds)
 }

@@ -200,4 +200,6 @@ func commits(seen []pgproxy.Message) map[point]bool {
 var sides = []pgproxy.Side{pgproxy.Client, pgproxy.Server}
 
 // modeOf is the one mode in which a message is struck in the short form: each in turn, and not the same for both sides.
-func modeOf(p point) mode { return modes[(p.n/stride+slices.Index(sides, p.side)*2)%len(modes)] }
+func modeOf(p point, stride int) mode {
+	return modes[(p.n/stride+slices.Index(sides, p.side)*2)%len(modes)]
+}
