@@ -45,5 +45,5 @@ var sweepStep = operation{
 		r.wantCount("events still pending", 0, `SELECT count(*) FROM keytill.events WHERE state = 'pending'`)
 		r.wantCount("leases", 0, `SELECT count(*) FROM keytill.sweep_leases`)
 	},
-	stride: 13, // no divisor of the number of modes
+	stride: 13,
 }
