@@ -191,7 +191,7 @@ var faults = []fault{
 			for _, o := range objects(answer) {
 				o["payment_intent"] = "pi_of_another"
 			}
-		}), want: func(r route) outcome { return either }, says: "contradict"},
+		}), says: "contradict"},
 
 	{name: "says that there is more, with an empty page", on: route.list, make: edit(func(answer map[string]any) {
 		answer["data"], answer["has_more"] = []any{}, true
