@@ -257,6 +257,10 @@ func TestNoPageReadsMoreThanItShows(t *testing.T) {
 	for name, is := range large {
 		was := small[name]
 		t.Logf("%-45s %5d rows, %5d blocks; in the small shop %5d and %5d", name, is.rows, is.blocks, was.rows, was.blocks)
+		if name == "POST /console/orders (nothing)" {
+			was.rows += morePools // what may be a key's text is looked for in each pool, by its index
+			was.blocks += 4 * morePools
+		}
 		if is.rows > maxRows || is.rows > was.rows+was.rows/5+100 || is.blocks > was.blocks+was.blocks/2+300 {
 			t.Errorf("%s reads %d rows and %d blocks; in a shop of a fifth of the size %d and %d. Most are read by %s", name, is.rows, is.blocks, was.rows, was.blocks, is.most)
 		}
