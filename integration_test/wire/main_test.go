@@ -5,7 +5,7 @@
 // of these messages: see mode. After each time keytill's promises must hold, and what was broken must come to its end in
 // the way in which production would come back to it.
 //
-//	go test -race ./integration_test/wire                     # every third message, the modes in turn; commits in all modes
+//	go test -race ./integration_test/wire                     # every fourth message, the modes in turn; commits in all modes
 //	go test -race ./integration_test/wire -long -timeout 3h   # each message in each mode
 package wire
 

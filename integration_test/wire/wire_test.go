@@ -36,10 +36,10 @@ func TestEveryMessage(t *testing.T) {
 }
 
 // stride is how many messages of a side the short form goes on by, at least.
-const stride = 3
+const stride = 4
 
 // everyMessage disturbs an operation at its messages: in the long form at each, in all modes that it is given; in the short
-// form at every third in one of the modes, in turn, and where a transaction ends in all. It ends where there are no more.
+// form at every fourth in one of the modes, in turn, and where a transaction ends in all. It ends where there are no more.
 func everyMessage(t *testing.T, op operation, in []mode) {
 	if op.wipeEvery == 0 {
 		op.wipeEvery = 40
