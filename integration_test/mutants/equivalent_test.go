@@ -17,3 +17,5 @@ package mutants
 //   - The early look at Content-Length before a body is read: the reader behind it stops at the same byte.
 //   - EXISTS in an import for the keys that are there already: the unique index refuses them too (index-fingerprint), with an
 //     error in place of a report; the report is what import-duplicates-in-the-file is about.
+//   - The holder in the renewal of a sweep's lease: a sweep that lost it is stopped by the next page that it writes
+//     (sweep-page-and-place-together). Between two rounds of settles only the renewal would, and settles may run beside others.

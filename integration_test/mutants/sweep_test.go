@@ -48,15 +48,6 @@ var sweepMutants = []mutant{
 		test: "TestTwoProcessesNeverSweepOneMerchant",
 	},
 	{
-		name: "sweep-lost-lease",
-		why:  "a sweep that stood still would go on beside the one that took over",
-		file: "reconcile/lease.go",
-		old:  "WHERE merchant_id = $1 AND holder = $2`\n\n\tendLease",
-		new:  "WHERE merchant_id = $1 AND $2 <> ''`\n\n\tendLease",
-		dir:  "reconcile",
-		test: "TestASweepThatLostItsLeaseStops",
-	},
-	{
 		name: "sweep-page-and-place-together",
 		why:  "a sweep that lost its lease would move the place of the one that took over",
 		file: "reconcile/todo.go",
