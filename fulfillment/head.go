@@ -111,7 +111,9 @@ func (h *OrderHead) scanTallies(rows pgx.Rows) error {
 			h.Tallies = append(h.Tallies, Tally{state, counts[state]})
 		}
 	}
-	h.MoreUnits = all > countedUnits
+	if h.MoreUnits = all > countedUnits; h.MoreUnits {
+		h.Tallies[0].N-- // the one too many
+	}
 	return err
 }
 
