@@ -324,13 +324,6 @@ func (c *crowd) post(ctx context.Context, path, body string, into any) int {
 	return resp.StatusCode
 }
 
-// sold is how much was sold so far.
-func (c *crowd) sold() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.sales)
-}
-
 // acknowledged is how many events were taken so far.
 func (c *crowd) acknowledged() int {
 	c.mu.Lock()

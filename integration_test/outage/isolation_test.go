@@ -62,7 +62,7 @@ func TestRefusedTransactionsAreRunAgainUnnoticed(t *testing.T) {
 	c := s.gather(firstKeys, 15)
 	first, second := s.serve(s.url), s.serve(s.url)
 	c.visit(first, second)
-	c.work(length(300, 10_000), judgePatience)
+	c.work(length(200, 10_000), judgePatience)
 	c.goHome()
 	c.settleDebts(judgePatience)
 	c.complete(judgePatience, c.everything())
@@ -74,7 +74,7 @@ func TestRefusedTransactionsAreRunAgainUnnoticed(t *testing.T) {
 	}
 	log, err := os.ReadFile(filepath.Join(server.Dir(), "postgres.log"))
 	s.must(err)
-	if n := bytes.Count(log, []byte("refused by the test")); n < 20 {
+	if n := bytes.Count(log, []byte("refused by the test")); n < 10 {
 		t.Errorf("only %d transactions were refused", n)
 	} else {
 		t.Log(fmt.Sprint(n) + " statements and commits were refused")

@@ -139,7 +139,7 @@ func wholeFlow(t testing.TB, direct, address string, seed uint64) *crowd {
 	first, second := s.serve(address), s.serve(address)
 	c := s.gather(300, seed)
 	c.visit(first, second)
-	c.work(length(100, 2000), judgePatience)
+	c.work(length(60, 2000), judgePatience)
 
 	// Long enough ago for a sweep to look for it.
 	lost := &sale{id: "cs_lost", email: "lost@example.com", quantity: 1}

@@ -15,7 +15,7 @@ const restartPatience = 2 * time.Minute
 // stay, refuse what they cannot record, and go on by themselves.
 func TestPostgresThatCrashesLosesNothing(t *testing.T) {
 	t.Parallel()
-	crashes := length(3, 50)
+	crashes := length(2, 50)
 	server := pgtest.Server(t, pgserver.Config{})
 	s := open(t, server.URL(), firstKeys)
 	c := s.gather(firstKeys, 3)
