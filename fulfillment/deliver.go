@@ -88,9 +88,9 @@ UPDATE keytill.deliveries
    SET state = $3, answer = $4, last_error = CASE WHEN $5::text = '' THEN last_error ELSE $5::text END, done_at = $6, revivable = $7
  WHERE merchant_id = $1 AND delivery_id = $2 AND state || '' = 'pending'`
 
-	// The commit does not wait for the disk. Should the database's server itself crash within the second, the try is
-	// forgotten and made again, as at-least-once allows; a crash of keytill loses nothing. What is noted later, the end of
-	// the job among it, is never on the disk without it.
+	// The commit does not wait for the disk: for the beginning of a try alone. Its end must: the job queue keeps the end of the
+	// job in memory and notes it also after a crash of the database's server that has forgotten the delivery's, which would
+	// then be pending for ever, and with it what waits for it.
 	commitSoon = `SELECT set_config('synchronous_commit', 'off', true)`
 
 	noteFailure = `UPDATE keytill.deliveries SET last_error = $3 WHERE merchant_id = $1 AND delivery_id = $2 AND state || '' = 'pending'`
@@ -237,7 +237,6 @@ func (s *Service) finish(ctx context.Context, d delivery, state DeliveryState, a
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
 	batch := &pgx.Batch{}
-	batch.Queue(commitSoon)
 	batch.Queue(finishDelivery, d.merchant, d.id, state, answer, why, s.now(), false)
 	if err := s.db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("note that delivery %d is %s: %w", d.id, state, err)
