@@ -87,13 +87,13 @@ func (r *round) claimKeys(ctx context.Context, tx pgx.Tx) error {
 type shelfClaim struct {
 	pool  inventory.Pool
 	units []*unitChange
-	plans []*plan // of each unit
+	of    []*application // of each unit
 	req   inventory.Request
 }
 
 func (c *shelfClaim) add(a *application, units []*unitChange) {
 	for _, u := range units {
-		c.units, c.plans = append(c.units, u), append(c.plans, &a.plan)
+		c.units, c.of = append(c.units, u), append(c.of, a)
 		c.req.Units = append(c.req.Units, inventory.Unit{Order: a.order.id, Line: u.line, Unit: u.number})
 		c.req.Events = append(c.req.Events, a.event)
 	}
@@ -105,12 +105,22 @@ func (r *round) claimFromShelf(ctx context.Context, tx pgx.Tx, c *shelfClaim) er
 	if err != nil {
 		return err
 	}
-	for i, u := range c.units {
-		if i < len(claimed) {
-			u.key = claimed[i].KeyID
-		} else {
-			c.plans[i].leave([]*unitChange{u}, shortState(c.pool))
+	for i, key := range claimed {
+		c.units[i].key = key.KeyID
+	}
+	for i := len(claimed); i < len(c.units); {
+		a, end := c.of[i], i+1
+		for end < len(c.units) && c.of[end] == a {
+			end++
 		}
+		// The last key may have been taken for this payment's own cart, after the look at what is held for it.
+		want := claimWanted{pool: c.pool, units: c.units[i:end]}
+		held, err := inventory.ClaimHeld(ctx, tx, a.request(want), a.holdRefs())
+		if err != nil {
+			return err
+		}
+		a.plan.leave(want.take(held), shortState(c.pool))
+		i = end
 	}
 	if len(claimed) > 0 && c.pool.Shortage == inventory.Wait {
 		r.shelf = append(r.shelf, c.pool.ID)

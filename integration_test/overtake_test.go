@@ -108,3 +108,24 @@ func TestNoCartOvertakesAnOrderThatBeganToWaitMeanwhile(t *testing.T) {
 	w.wantUnits(pool, map[fulfillment.UnitState]int{fulfillment.UnitFulfilled: 1})
 	w.hold()
 }
+
+// A settle sees that nothing is held for it, and then its own cart takes the last key. It is for nobody else.
+func TestTheLastKeyInItsOwnCartIsTheOrders(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, func(w *town) { w.tracer = pausing{} })
+	l := w.open()
+	pool := w.stock(l.shop, "last", 1, 1, "price_last")
+	w.sell("cs_late", "price_last*1")
+	ctx := pauseBefore(w.ctx, theClaim, func() {
+		if _, err := l.shop.Service().Reserve(w.ctx, pool.Merchant, adapter.Reservation{Ref: "cs_late",
+			Lines: []adapter.ReservationLine{{SKU: "last", Quantity: 1}}}); err != nil {
+			t.Error(err)
+		}
+	})
+	order, err := l.shop.Settle(ctx, "cs_late")
+	w.must(err)
+	if order.Units()[fulfillment.UnitFulfilled] != 1 {
+		t.Errorf("the order: %v", order.Units())
+	}
+	w.hold()
+}

@@ -35,7 +35,9 @@ func (t *exampleTB) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 func (t *exampleTB) Failed() bool { return false }
 
 // Fatalf panics.
-func (t *exampleTB) Fatalf(format string, args ...any) { panic("pgtest: " + fmt.Sprintf(format, args...)) }
+func (t *exampleTB) Fatalf(format string, args ...any) {
+	panic("pgtest: " + fmt.Sprintf(format, args...))
+}
 
 // Helper does nothing.
 func (t *exampleTB) Helper() {}
