@@ -53,15 +53,17 @@ func TestControlPostgresThatConfirmsTooEarlyLoses(t *testing.T) {
 	c := s.gather(firstKeys, 4)
 	d := s.serve(s.url)
 	c.visit(d)
-	c.work(20, judgePatience)
-	s.must(server.Kill())
-	c.goHome()
-	d.kill(t)
-	restart(t, server)
-	s.db.Reset()
-	if lost := c.lost(); len(lost) == 0 {
-		t.Errorf("of %d events nothing is lost: these tests would notice nothing", c.acknowledged())
+	// Now and then something has just waited for the disk, and all is there.
+	for range 10 {
+		c.work(20, judgePatience)
+		s.must(server.Kill())
+		restart(t, server)
+		s.db.Reset()
+		if len(c.lost()) > 0 {
+			return
+		}
 	}
+	t.Errorf("of %d events nothing is lost: these tests would notice nothing", c.acknowledged())
 }
 
 func restart(t testing.TB, server *pgserver.Server) {
