@@ -2,6 +2,7 @@ package fulfillment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,6 +18,9 @@ import (
 //
 // Sharing changes nothing of what comes out. Such a transaction waits for no lock that somebody may hold for long; whatever
 // it finds to be more than a new sale is left to a transaction of its own, and so is each of them when it fails.
+
+// errNoSale says that none of what looked like new sales is one.
+var errNoSale = errors.New("not new sales after all")
 
 // isSale reports whether the payment is likely to be a new sale.
 func (r reading) isSale() bool {
@@ -61,7 +65,7 @@ func (s *Service) sell(ctx context.Context, sales []reading) (sold []bool, err e
 			}
 		}
 		if len(plain) == 0 {
-			return nil
+			return errNoSale
 		}
 		slices.SortStableFunc(plain, byPayment)
 		return s.converge(ctx, tx, plain)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,6 +183,8 @@ type gate struct {
 	reached, opened chan struct{}
 	open            func()
 	cut             bool
+	once            sync.Once
+	dead            atomic.Bool
 }
 
 func newGate(cut bool) *gate {
@@ -194,12 +197,13 @@ var _ pgx.QueryTracer = (*gate)(nil)
 
 // TraceQueryStart stops at the commit.
 func (g *gate) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if ctx.Value(gated{}) == nil || data.SQL != "commit" {
+	if ctx.Value(gated{}) == nil || data.SQL != "commit" && !g.dead.Load() {
 		return ctx
 	}
-	close(g.reached)
+	g.once.Do(func() { close(g.reached) })
 	<-g.opened
 	if g.cut {
+		g.dead.Store(true) // and whatever it tries next does not come through either
 		_ = conn.PgConn().Conn().Close()
 	}
 	return ctx
