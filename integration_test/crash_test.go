@@ -21,14 +21,22 @@ type crashKey struct{}
 // crashAt marks a context: its n-th statement does not come through, nor any after it. The function reports whether that
 // has come to pass.
 func crashAt(ctx context.Context, n int) (context.Context, func() bool) {
-	left := new(atomic.Int64)
-	left.Store(int64(n))
-	return context.WithValue(ctx, crashKey{}, left), func() bool { return left.Load() <= 0 }
+	c := &crash{}
+	ctx, c.die = context.WithCancel(ctx)
+	c.left.Store(int64(n))
+	return context.WithValue(ctx, crashKey{}, c), func() bool { return c.left.Load() <= 0 }
+}
+
+type crash struct {
+	left atomic.Int64
+	die  context.CancelFunc // nothing is tried again
 }
 
 func (crashes) strike(ctx context.Context, conn *pgx.Conn) {
-	if left, ok := ctx.Value(crashKey{}).(*atomic.Int64); ok && left.Add(-1) <= 0 {
+	if c, ok := ctx.Value(crashKey{}).(*crash); ok && c.left.Add(-1) <= 0 {
 		_ = conn.PgConn().Conn().Close()
+		_ = conn.Close(ctx) // so that the pool, which a dead process does not use again, does not keep it
+		c.die()
 	}
 }
 
@@ -52,10 +60,5 @@ func (c crashes) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 	c.strike(ctx, conn)
 }
 
-// TraceBatchEnd keeps a connection that was struck after the batch's last answer from going back to the pool, which a
-// process that is dead does not use again.
-func (crashes) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
-	if left, ok := ctx.Value(crashKey{}).(*atomic.Int64); ok && left.Load() <= 0 {
-		_ = conn.Close(ctx)
-	}
-}
+// TraceBatchEnd does nothing.
+func (crashes) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
