@@ -117,14 +117,17 @@ func New(c Config) (*Service, error) {
 	}
 	s := &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
 		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx, observer: c.Observer}
-	s.tickets = pg.Together[orderName, ticket]{Rounds: maxRounds, Most: maxTogether, Ask: s.takeTickets}
-	s.sales = pg.Together[reading, bool]{Rounds: maxRounds, Most: maxTogether, Fits: shareable, Ask: s.sell}
-	s.orders = pg.Together[orderName, Order]{Rounds: maxRounds, Most: maxTogether, Fits: ofOneMerchant, Ask: s.loadTogether}
+	s.tickets = pg.Together[orderName, ticket]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Ask: s.takeTickets}
+	s.sales = pg.Together[reading, bool]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Fits: shareable, Ask: s.sell}
+	s.orders = pg.Together[orderName, Order]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Fits: ofOneMerchant, Ask: s.loadTogether}
 	return s, nil
 }
 
+// Settles that are ready at the same time share their numbers, their transaction and the reading of their orders. Few large
+// rounds cost less than many small ones: two claims of one pool at once walk over each other's keys.
 const (
 	maxRounds   = 2
+	worthRound  = 16
 	maxTogether = 64
 )
 

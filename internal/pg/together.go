@@ -1,18 +1,25 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Together lets callers that ask at the same time share the asking, since a transaction, a statement and a round trip
 // cost nearly the same for twenty rows as for one. Nobody waits for company: who comes while few ask, asks at once, and
-// takes along those who came while it could not.
+// takes along those who came while it could not; and nobody waits for long, should another's asking hang.
 type Together[Q, A any] struct {
-	Rounds int // askings at once: while one commits, the next fills
+	Rounds int // askings at once: while one waits for the disk, another works
 	Most   int // callers in one
+	Worth  int // callers that an asking beside others is to be for; 0: one is enough
+
+	// Patience is how long a caller waits for the rounds before it, of which one may hang on a connection that is dead; 0:
+	// a second.
+	Patience time.Duration
 
 	// Fits says whether a caller may join a round; nil: any may.
 	Fits func(round []Q, next Q) bool
@@ -40,23 +47,45 @@ type asker[Q, A any] struct {
 func (t *Together[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 	own := &asker[Q, A]{question: question, turn: make(chan struct{}), answered: make(chan struct{})}
 	t.mu.Lock()
-	if t.rounds < t.Rounds {
+	if t.mayBegin(1) {
 		t.rounds++
 		close(own.turn)
 	} else {
 		t.waiting = append(t.waiting, own)
 	}
 	t.mu.Unlock()
-	select {
-	case <-own.turn:
-		t.lead(ctx, own)
-		return own.answer, own.err
-	case <-own.answered:
-		return own.answer, own.err
-	case <-ctx.Done():
-		t.leave(own)
-		var none A
-		return none, context.Cause(ctx)
+	patience := time.NewTimer(cmp.Or(t.Patience, time.Second))
+	defer patience.Stop()
+	for {
+		select {
+		case <-own.turn:
+			t.lead(ctx, own)
+			return own.answer, own.err
+		case <-own.answered:
+			return own.answer, own.err
+		case <-patience.C:
+			t.hurry(own)
+		case <-ctx.Done():
+			t.leave(own)
+			var none A
+			return none, context.Cause(ctx)
+		}
+	}
+}
+
+// mayBegin reports whether a round may begin for who waits and so many more.
+func (t *Together[Q, A]) mayBegin(more int) bool {
+	return t.rounds == 0 || t.rounds < t.Rounds && len(t.waiting)+more >= t.Worth
+}
+
+// hurry begins a round beyond the number of those that there should be, for one that still waits.
+func (t *Together[Q, A]) hurry(own *asker[Q, A]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.waiting, own); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+		t.rounds++
+		close(own.turn)
 	}
 }
 
@@ -100,12 +129,12 @@ func (t *Together[Q, A]) join(own *asker[Q, A]) []*asker[Q, A] {
 func (t *Together[Q, A]) passOn() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.waiting) == 0 {
-		t.rounds--
-		return
+	t.rounds--
+	if len(t.waiting) > 0 && t.mayBegin(0) {
+		t.rounds++
+		close(t.waiting[0].turn)
+		t.waiting = t.waiting[1:]
 	}
-	close(t.waiting[0].turn)
-	t.waiting = t.waiting[1:]
 }
 
 // leave gives up the question of a caller who has gone. If it was its turn just now, the next one has it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/keytill/keytill/internal/pg"
 )
@@ -51,7 +52,7 @@ type answered struct {
 }
 
 func together(g *gate, most int, fits func([]int, int) bool) *pg.Together[int, int] {
-	return &pg.Together[int, int]{Rounds: 1, Most: most, Fits: fits, Ask: g.ask}
+	return &pg.Together[int, int]{Rounds: 1, Most: most, Patience: time.Hour, Fits: fits, Ask: g.ask}
 }
 
 func TestWhoComesMeanwhileSharesTheNextRound(t *testing.T) {
@@ -163,7 +164,7 @@ func TestWhoLeavesIsNotAskedForAndHoldsNobodyUp(t *testing.T) {
 func TestAPanicIsItsCallersAndTheOthersGetAnError(t *testing.T) {
 	t.Parallel()
 	g := newGate()
-	shared := &pg.Together[int, int]{Rounds: 1, Most: 10, Ask: func(ctx context.Context, round []int) ([]int, error) {
+	shared := &pg.Together[int, int]{Rounds: 1, Most: 10, Patience: time.Hour, Ask: func(ctx context.Context, round []int) ([]int, error) {
 		if len(round) == 2 {
 			panic("in the middle")
 		}
@@ -197,6 +198,49 @@ func TestAPanicIsItsCallersAndTheOthersGetAnError(t *testing.T) {
 	}
 }
 
+func TestARoundBesideAnotherIsForMany(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	shared := &pg.Together[int, int]{Rounds: 2, Most: 10, Worth: 3, Patience: time.Hour, Ask: g.ask}
+	outs := []<-chan answered{asking(t.Context(), shared, 1)}
+	<-g.begun
+	for q := 2; q <= 3; q++ {
+		outs = append(outs, asking(t.Context(), shared, q))
+		pg.WaitForWaiting(shared, q-1)
+	}
+	outs = append(outs, asking(t.Context(), shared, 4))
+	if got := <-g.begun; len(got) != 3 {
+		t.Errorf("beside the first a round of %v began, want three", got)
+	}
+	g.pass <- nil
+	g.pass <- nil
+	for _, out := range outs {
+		if got := <-out; got.err != nil {
+			t.Error(got.err)
+		}
+	}
+}
+
+func TestNobodyWaitsForLongForARoundThatHangs(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	shared := together(g, 10, nil)
+	shared.Patience = 10 * time.Millisecond
+	hangs := asking(t.Context(), shared, 1)
+	<-g.begun
+	other := asking(t.Context(), shared, 2)
+	if got := <-g.begun; !slices.Equal(got, []int{2}) { // while the first still hangs
+		t.Errorf("a round of %v", got)
+	}
+	g.pass <- nil
+	g.pass <- nil
+	for _, out := range []<-chan answered{hangs, other} {
+		if got := <-out; got.err != nil {
+			t.Error(got.err)
+		}
+	}
+}
+
 // Many ask at once, and some leave: everybody who stays gets their own answer, and at most so many rounds run.
 func TestEverybodyGetsTheirOwnAnswer(t *testing.T) {
 	t.Parallel()
@@ -205,7 +249,7 @@ func TestEverybodyGetsTheirOwnAnswer(t *testing.T) {
 		running int
 		group   sync.WaitGroup
 	)
-	shared := &pg.Together[int, int]{Rounds: 2, Most: 7, Ask: func(_ context.Context, round []int) ([]int, error) {
+	shared := &pg.Together[int, int]{Rounds: 2, Most: 7, Patience: time.Hour, Ask: func(_ context.Context, round []int) ([]int, error) {
 		mu.Lock()
 		running++
 		if running > 2 || len(round) > 7 {
