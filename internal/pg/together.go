@@ -25,7 +25,7 @@ type Together[Q, A any] struct {
 	Fits func(round []Q, next Q) bool
 
 	// Ask answers a round, with an answer for each of its questions in their order, or with one error for all. ctx is that
-	// of one of the callers, so it may end before the others' do.
+	// of one of the callers: if it ends, the others are asked for once more.
 	Ask func(ctx context.Context, round []Q) ([]A, error)
 
 	mu      sync.Mutex
@@ -41,6 +41,7 @@ type asker[Q, A any] struct {
 	answered chan struct{} // closed when there is an answer
 	answer   A
 	err      error
+	left     bool // who led the round went away, and with them its asking
 }
 
 // Do asks one question. When ctx ends while others ask it too, what they do is not undone.
@@ -62,6 +63,9 @@ func (t *Together[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 			t.lead(ctx, own)
 			return own.answer, own.err
 		case <-own.answered:
+			if own.left {
+				return t.Do(ctx, question)
+			}
 			return own.answer, own.err
 		case <-patience.C:
 			t.hurry(own)
@@ -100,6 +104,7 @@ func (t *Together[Q, A]) lead(ctx context.Context, own *asker[Q, A]) {
 			if a.err = err; err == nil {
 				a.answer = answers[i]
 			}
+			a.left = err != nil && ctx.Err() != nil && a != own
 			close(a.answered)
 		}
 	}()

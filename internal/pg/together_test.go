@@ -161,6 +161,38 @@ func TestWhoLeavesIsNotAskedForAndHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// The context of who leads a round is theirs alone.
+func TestWhoLeadsARoundAndLeavesTakesNobodyAlong(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	shared := together(g, 10, nil)
+	first := asking(t.Context(), shared, 1)
+	<-g.begun
+	ctx, cancel := context.WithCancel(t.Context())
+	leader := asking(ctx, shared, 2)
+	pg.WaitForWaiting(shared, 1)
+	other := asking(t.Context(), shared, 3)
+	pg.WaitForWaiting(shared, 2)
+	g.pass <- nil
+	if got := <-g.begun; !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("a round of %v", got)
+	}
+	cancel()
+	g.pass <- context.Canceled // as a database answers who has gone
+	if got := <-g.begun; !slices.Equal(got, []int{3}) {
+		t.Errorf("after its leader has gone a round of %v", got)
+	}
+	g.pass <- nil
+	if got := <-leader; !errors.Is(got.err, context.Canceled) {
+		t.Errorf("the leader got %+v", got)
+	}
+	for _, out := range []<-chan answered{first, other} {
+		if got := <-out; got.err != nil {
+			t.Error(got.err)
+		}
+	}
+}
+
 func TestAPanicIsItsCallersAndTheOthersGetAnError(t *testing.T) {
 	t.Parallel()
 	g := newGate()
