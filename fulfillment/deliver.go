@@ -236,13 +236,20 @@ const noteTimeout = 10 * time.Second
 func (s *Service) finish(ctx context.Context, d delivery, state DeliveryState, answer, why string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
-	batch := &pgx.Batch{}
-	batch.Queue(finishDelivery, d.merchant, d.id, state, answer, why, s.now(), false)
-	if err := s.db.SendBatch(ctx, batch).Close(); err != nil {
+	var err error
+	for range finishTries { // what is not noted is sent once more
+		if _, err = s.db.Exec(ctx, finishDelivery, d.merchant, d.id, state, answer, why, s.now(), false); !pg.Retryable(err) {
+			break
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("note that delivery %d is %s: %w", d.id, state, err)
 	}
 	return nil
 }
+
+// finishTries is how often a delivery's end is noted where the database asks for another try.
+const finishTries = 5
 
 // giveUp ends a delivery that failed, and asks a person.
 func (s *Service) giveUp(ctx context.Context, d delivery, cause error) error {
