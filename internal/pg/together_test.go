@@ -11,6 +11,15 @@ import (
 	"github.com/keytill/keytill/internal/pg"
 )
 
+func wantAnswers(t *testing.T, outs ...<-chan answered) {
+	t.Helper()
+	for _, out := range outs {
+		if got := <-out; got.err != nil {
+			t.Error(got.err)
+		}
+	}
+}
+
 // gate is an asking that the test lets through.
 type gate struct {
 	mu     sync.Mutex
@@ -99,11 +108,7 @@ func TestWhoDoesNotFitHasTheNextRound(t *testing.T) {
 		}
 		g.pass <- nil
 	}
-	for _, out := range outs {
-		if got := <-out; got.err != nil {
-			t.Error(got.err)
-		}
-	}
+	wantAnswers(t, outs...)
 }
 
 func TestAnErrorIsEverybodysAndTheNextRoundGoesOn(t *testing.T) {
@@ -154,11 +159,7 @@ func TestWhoLeavesIsNotAskedForAndHoldsNobodyUp(t *testing.T) {
 		t.Errorf("a round of %v after one has left", got)
 	}
 	g.pass <- nil
-	for _, out := range []<-chan answered{first, stayer} {
-		if got := <-out; got.err != nil {
-			t.Error(got.err)
-		}
-	}
+	wantAnswers(t, first, stayer)
 }
 
 // The context of who leads a round is theirs alone.
@@ -186,11 +187,7 @@ func TestWhoLeadsARoundAndLeavesTakesNobodyAlong(t *testing.T) {
 	if got := <-leader; !errors.Is(got.err, context.Canceled) {
 		t.Errorf("the leader got %+v", got)
 	}
-	for _, out := range []<-chan answered{first, other} {
-		if got := <-out; got.err != nil {
-			t.Error(got.err)
-		}
-	}
+	wantAnswers(t, first, other)
 }
 
 func TestAPanicIsItsCallersAndTheOthersGetAnError(t *testing.T) {
@@ -246,11 +243,7 @@ func TestARoundBesideAnotherIsForMany(t *testing.T) {
 	}
 	g.pass <- nil
 	g.pass <- nil
-	for _, out := range outs {
-		if got := <-out; got.err != nil {
-			t.Error(got.err)
-		}
-	}
+	wantAnswers(t, outs...)
 }
 
 func TestNobodyWaitsForLongForARoundThatHangs(t *testing.T) {
@@ -266,11 +259,7 @@ func TestNobodyWaitsForLongForARoundThatHangs(t *testing.T) {
 	}
 	g.pass <- nil
 	g.pass <- nil
-	for _, out := range []<-chan answered{hangs, other} {
-		if got := <-out; got.err != nil {
-			t.Error(got.err)
-		}
-	}
+	wantAnswers(t, hangs, other)
 }
 
 // Many ask at once, and some leave: everybody who stays gets their own answer, and at most so many rounds run.
