@@ -155,15 +155,22 @@ func TestRefusedAndDeferredAddresses(t *testing.T) {
 	}
 }
 
-// killAt ends a keytill's connections when it runs a statement for the n-th time.
+// killAt ends a keytill's connections before a statement is sent for the first time, alone or in a batch.
 type killAt struct {
 	text string
 	life atomic.Pointer[life]
 	done atomic.Bool
 }
 
-// TraceQueryStart is not where it looks: a delivery sends its statements in batches.
-func (k *killAt) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (k *killAt) look(sql string) {
+	if strings.Contains(sql, k.text) && k.life.Load() != nil && k.done.CompareAndSwap(false, true) {
+		k.life.Load().kill()
+	}
+}
+
+// TraceQueryStart kills before the statement is sent.
+func (k *killAt) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	k.look(data.SQL)
 	return ctx
 }
 
@@ -173,9 +180,7 @@ func (k *killAt) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 // TraceBatchStart kills before the batch that holds the statement is sent.
 func (k *killAt) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
-		if strings.Contains(q.SQL, k.text) && k.life.Load() != nil && k.done.CompareAndSwap(false, true) {
-			k.life.Load().kill()
-		}
+		k.look(q.SQL)
 	}
 	return ctx
 }
