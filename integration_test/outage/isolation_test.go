@@ -68,6 +68,8 @@ func TestRefusedTransactionsAreRunAgainUnnoticed(t *testing.T) {
 	c.complete(judgePatience, c.everything())
 	first.stop(t)
 	second.stop(t)
+	_, err = s.db.Exec(t.Context(), `DROP FUNCTION refuse CASCADE`) // the judge's own statements are not run again
+	s.must(err)
 	c.judge(s.url, 1)
 	if c.refused > 0 || c.broken > 0 {
 		t.Errorf("%d events were answered 503, and %d calls of the API 5xx: what the database asks to try again was not", c.refused, c.broken)
