@@ -47,30 +47,58 @@ func (r reading) ids() []string {
 	return ids
 }
 
-// sell settles what is likely new sales in one transaction, and says which of them it has settled.
-func (s *Service) sell(ctx context.Context, sales []reading) (sold []bool, err error) {
+// sell settles what is likely new sales in one transaction. What it finds to be more has no id in the answer.
+func (s *Service) sell(ctx context.Context, sales []reading) (sold []settled, err error) {
 	err = pg.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		apps := make([]*application, len(sales))
 		for i, r := range sales {
 			apps[i] = s.newApplication(r)
 			apps[i].at = apps[0].at
 		}
-		if sold, err = s.readSales(ctx, tx, apps); err != nil {
+		plain, err := s.readSales(ctx, tx, apps)
+		if err != nil {
 			return err
-		}
-		var plain []*application
-		for i, a := range apps {
-			if sold[i] {
-				plain = append(plain, a)
-			}
 		}
 		if len(plain) == 0 {
 			return errNoSale
 		}
 		slices.SortStableFunc(plain, byPayment)
-		return s.converge(ctx, tx, plain)
+		if err := s.converge(ctx, tx, plain); err != nil {
+			return err
+		}
+		sold, err = readSold(ctx, tx, apps, plain)
+		return err
 	})
 	return sold, err
+}
+
+// readSold says which of the sales were settled, with their orders where somebody wants them.
+func readSold(ctx context.Context, tx pgx.Tx, apps, plain []*application) ([]settled, error) {
+	sold := make([]settled, len(apps))
+	var wanted []string
+	for i, a := range apps {
+		if !slices.Contains(plain, a) {
+			continue
+		}
+		sold[i].id = a.order.id
+		if a.reads {
+			wanted = append(wanted, a.order.id)
+		}
+	}
+	if len(wanted) == 0 {
+		return sold, nil
+	}
+	batch := &pgx.Batch{}
+	read := queueOrders(batch, apps[0].merchant, wanted...)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("read %d orders: %w", len(wanted), err)
+	}
+	for i := range sold {
+		if slices.Contains(wanted, sold[i].id) {
+			sold[i].order = read.order(sold[i].id)
+		}
+	}
+	return sold, nil
 }
 
 const (
@@ -88,9 +116,9 @@ UNION
 SELECT reserved_for FROM keytill.keys WHERE merchant_id = $1 AND reserved_for = ANY ($2) AND state = 'reserved'`
 )
 
-// readSales reads what the sales' plans are made of, and says which of them are nothing but new sales: without an order,
-// with nothing held for them, all their prices mapped.
-func (s *Service) readSales(ctx context.Context, tx pgx.Tx, apps []*application) ([]bool, error) {
+// readSales reads what the sales' plans are made of, and returns those that are nothing but new sales: without an order, with
+// nothing held for them, all their prices mapped.
+func (s *Service) readSales(ctx context.Context, tx pgx.Tx, apps []*application) (plain []*application, err error) {
 	var (
 		lead           = apps[0]
 		channels       channelNames
@@ -120,12 +148,13 @@ func (s *Service) readSales(ctx context.Context, tx pgx.Tx, apps []*application)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("read what %d sales are made of: %w", len(apps), err)
 	}
-	plain := make([]bool, len(apps))
-	for i, a := range apps {
+	for _, a := range apps {
 		a.order.channels, a.order.unheld = channels, true
-		plain[i] = a.arrangeSale(mappings) && !s.elsewhere(channels) &&
+		if a.arrangeSale(mappings) && !s.elsewhere(channels) &&
 			!slices.ContainsFunc(a.reading.ids(), func(name string) bool { return slices.Contains(known, name) }) &&
-			!slices.ContainsFunc(a.holdRefs(), func(ref string) bool { return slices.Contains(holders, ref) })
+			!slices.ContainsFunc(a.holdRefs(), func(ref string) bool { return slices.Contains(holders, ref) }) {
+			plain = append(plain, a)
+		}
 	}
 	return plain, nil
 }

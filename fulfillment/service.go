@@ -87,7 +87,7 @@ type Service struct {
 	flights flights
 
 	tickets pg.Together[orderName, ticket]
-	sales   pg.Together[reading, bool]
+	sales   pg.Together[reading, settled]
 	orders  pg.Together[orderName, Order]
 
 	observer Observer
@@ -118,7 +118,7 @@ func New(c Config) (*Service, error) {
 	s := &Service{holdFor: c.HoldFor, db: c.DB, stripe: c.Stripe, jobs: c.Jobs, keyset: c.Keyset, policy: c.Policy, now: c.Now,
 		log: c.Logger, claimer: inventory.NewClaimer(), hookKeys: c.HookKeys, inTx: c.InTx, observer: c.Observer}
 	s.tickets = pg.Together[orderName, ticket]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Ask: s.takeTickets}
-	s.sales = pg.Together[reading, bool]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Fits: shareable, Ask: s.sell}
+	s.sales = pg.Together[reading, settled]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Fits: shareable, Ask: s.sell}
 	s.orders = pg.Together[orderName, Order]{Rounds: maxRounds, Most: maxTogether, Worth: worthRound, Fits: ofOneMerchant, Ask: s.loadTogether}
 	return s, nil
 }

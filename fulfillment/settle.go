@@ -22,11 +22,14 @@ const staleRetries = 3
 // It returns ErrNotFound or ErrNotOurs where there is nothing to sell, ErrNoOrder for a payment that has come to
 // nothing before it became an order, and else what failed; then nothing has changed.
 func (s *Service) Settle(ctx context.Context, merchant, ref string) (Order, error) {
-	order, err := s.settle(ctx, cause{merchant: merchant, ref: ref, actor: actorSettle})
+	done, err := s.settle(ctx, cause{merchant: merchant, ref: ref, actor: actorSettle, reads: true})
 	if err != nil {
 		return Order{}, fmt.Errorf("settle %s: %w", ref, err)
 	}
-	return s.orders.Do(ctx, orderName{merchant, order})
+	if done.order != nil {
+		return *done.order, nil
+	}
+	return s.orders.Do(ctx, orderName{merchant, done.id})
 }
 
 // cause is why a payment is looked at.
@@ -36,6 +39,13 @@ type cause struct {
 	event    string // the event that pointed at it, if one did
 	actor    string
 	retry    bool // failed units are tried again
+	reads    bool // the order is wanted, not only its id
+}
+
+// settled is an order that was settled.
+type settled struct {
+	id    string
+	order *Order // as the settle left it; nil where that was not read
 }
 
 const actorSettle = "settle"
@@ -73,44 +83,44 @@ func (s *Service) takeTickets(ctx context.Context, asked []orderName) ([]ticket,
 	return tickets, err
 }
 
-// settle returns the id of the order it settled.
-func (s *Service) settle(ctx context.Context, c cause) (order string, err error) {
+func (s *Service) settle(ctx context.Context, c cause) (done settled, err error) {
 	began := time.Now()
 	defer func() { s.observeSettle(began, err) }()
 	for attempt := 1; ; attempt++ {
-		order, err := s.settleOnce(ctx, c)
+		done, err := s.settleOnce(ctx, c)
 		if errors.Is(err, ErrElsewhere) {
-			return "", errors.Join(err, s.leaveToProcess(ctx, c))
+			return settled{}, errors.Join(err, s.leaveToProcess(ctx, c))
 		}
 		if !errors.Is(err, ErrStale) || attempt == staleRetries {
-			return order, err
+			return done, err
 		}
 	}
 }
 
-func (s *Service) settleOnce(ctx context.Context, c cause) (string, error) {
+func (s *Service) settleOnce(ctx context.Context, c cause) (settled, error) {
 	if s.stripe == nil {
-		return "", errors.New("no Stripe API key is configured: set KEYTILL_STRIPE_API_KEY")
+		return settled{}, errors.New("no Stripe API key is configured: set KEYTILL_STRIPE_API_KEY")
 	}
 	r := reading{cause: c}
 	t, err := s.tickets.Do(ctx, orderName{c.merchant, c.ref})
 	if err != nil {
-		return "", fmt.Errorf("number the settle: %w", err)
+		return settled{}, fmt.Errorf("number the settle: %w", err)
 	}
 	r.ticket, r.known = t.number, t.known
 	if r.payment, err = s.stripe.Payment(ctx, c.merchant, c.ref); err != nil {
-		return "", err
+		return settled{}, err
 	}
 	if !r.payment.Ours() {
-		return "", ErrNotOurs
+		return settled{}, ErrNotOurs
 	}
 	if r.isSale() {
 		// Whatever keeps it from being settled with others, settling it alone says what it is.
-		if sold, err := s.sales.Do(ctx, r); err == nil && sold {
-			return r.payment.OrderID(), nil
+		if sold, err := s.sales.Do(ctx, r); err == nil && sold.id != "" {
+			return sold, nil
 		}
 	}
-	return s.apply(ctx, r)
+	id, err := s.apply(ctx, r)
+	return settled{id: id}, err
 }
 
 // A reading is a payment as it was read, and why.

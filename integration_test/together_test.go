@@ -194,6 +194,34 @@ func TestNewSalesAtTheSameTimeShareATransaction(t *testing.T) {
 	w.wantHoldings(want)
 }
 
+// Whoever settles a sale with others gets its order, as it is read afterwards.
+func TestEachSaleThatIsSettledWithOthersAnswersWithItsOwnOrder(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	w.pool("game", 30, inventory.Wait) // the last ten wait
+	for n := range 40 {
+		w.sell(fmt.Sprintf("cs_%02d", n), "game", 1, n)
+	}
+	var group sync.WaitGroup
+	for session := range w.payments {
+		group.Go(func() {
+			got, err := w.service.Settle(t.Context(), inventory.DefaultMerchant, session)
+			if err != nil {
+				t.Errorf("%s: %v", session, err)
+				return
+			}
+			want, err := fulfillment.LoadOrder(t.Context(), w.db, inventory.DefaultMerchant, session)
+			if err != nil || want.ID != session {
+				t.Errorf("%s is stored as %q: %v", session, want.ID, err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-stored +answered):\n%s", session, diff)
+			}
+		})
+	}
+	group.Wait()
+}
+
 // One payment under two names, and one twice, are an order once, whoever they are settled with.
 func TestAPaymentIsOneOrderHoweverOftenItIsSettledWithOthers(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,7 @@
 // the job queue's, all in the PostgreSQL schema "keytill", so that they can live in a storefront's own database.
 //
 //	Up ──▶ anything to do? ──▶ lock ──▶ keytill's tables: 00001_keytill.sql, 00002_… ──▶ the job queue's tables
-//	            │                             one transaction each, by goose               River's own
+//	            │                             one transaction each, by goose               River's own, but for two indexes
 //	            └── no: that is all
 //
 // A schema also works for the version of keytill before it, so that processes are replaced one by one.
@@ -92,18 +92,29 @@ func up(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := jobs.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return fmt.Errorf("migrate the job queue's tables: %w", err)
 	}
+	if _, err := pool.Exec(ctx, dropUnusedIndexes); err != nil {
+		return fmt.Errorf("drop the job queue's indexes that nobody uses: %w", err)
+	}
 	return nil
 }
 
+// UnusedIndexes are those of River's indexes that keytill does without. They find jobs by what is in their arguments and
+// metadata, which nobody asks for here, and cost more than all the rest of a job's insertion.
+func UnusedIndexes() []string { return []string{"river_job_args_index", "river_job_metadata_index"} }
+
+const dropUnusedIndexes = `DROP INDEX IF EXISTS ` + Schema + `.river_job_args_index, ` + Schema + `.river_job_metadata_index`
+
 // Pending reports whether Up has something to do.
 func Pending(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
-	var exists bool
-	err := pool.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL`,
-		versionTable, Schema+".river_migration").Scan(&exists)
+	var whole bool
+	err := pool.QueryRow(ctx, `
+SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS unused (name) WHERE to_regclass($4 || '.' || name) IS NOT NULL)`,
+		versionTable, Schema+".river_migration", UnusedIndexes(), Schema).Scan(&whole)
 	if err != nil {
 		return false, fmt.Errorf("look for the schema: %w", err)
 	}
-	if !exists {
+	if !whole {
 		return true, nil
 	}
 	provider, closeDB, err := newProvider(pool)
@@ -152,6 +163,7 @@ func hashOf(files fs.FS) (string, error) {
 	for _, version := range jobs.AllVersions() {
 		fmt.Fprintf(sum, "river %d\n", version.Version)
 	}
+	fmt.Fprintln(sum, dropUnusedIndexes)
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 

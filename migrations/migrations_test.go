@@ -150,6 +150,23 @@ func TestPendingSeesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A database of the version before has them.
+func TestUpDropsTheJobQueuesUnusedIndexes(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, name := range migrations.UnusedIndexes() {
+		if _, err := db.Exec(t.Context(), `CREATE INDEX `+name+` ON keytill.river_job (kind)`); err != nil {
+			t.Fatalf("there already, or not to be made: %v", err)
+		}
+		if !pending(t, db) {
+			t.Errorf("%s is there, and nothing is pending", name)
+		}
+		if err := migrations.Up(t.Context(), db); err != nil || pending(t, db) {
+			t.Errorf("with %s: %v", name, err)
+		}
+	}
+}
+
 func TestAFailedUpLeavesNothingHalfDone(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Pool(t, bare(t))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,6 +72,9 @@ func NewRunner(pool *pgxpool.Pool, c RunnerConfig) (*river.Client[pgx.Tx], error
 		RescueStuckJobsAfter: rescueAfter,
 		PollOnly:             c.PollOnly,
 
+		ReindexerIndexNames: slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool {
+			return slices.Contains(migrations.UnusedIndexes(), name)
+		}),
 		CompletedJobRetentionPeriod: keepCompleted,
 		Logger:                      quiet(c.Logger),
 		Test:                        river.TestConfig{Time: clock(c.Now)},

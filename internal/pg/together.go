@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -95,6 +96,7 @@ func (t *Together[Q, A]) hurry(own *asker[Q, A]) {
 
 // lead asks for a round, and has the next one led by who waits longest.
 func (t *Together[Q, A]) lead(ctx context.Context, own *asker[Q, A]) {
+	runtime.Gosched() // those who were answered together ask again together: let them
 	round := t.join(own)
 	err := errNoAnswer // of a panic, which is its caller's and not the others'
 	var answers []A
