@@ -199,11 +199,13 @@ func TestEachSaleThatIsSettledWithOthersAnswersWithItsOwnOrder(t *testing.T) {
 	t.Parallel()
 	w := newTill(t, nil)
 	w.pool("game", 30, inventory.Wait) // the last ten wait
-	for n := range 40 {
-		w.sell(fmt.Sprintf("cs_%02d", n), "game", 1, n)
+	sessions := make([]string, 40)
+	for n := range sessions {
+		sessions[n] = fmt.Sprintf("cs_%02d", n)
+		w.sell(sessions[n], "game", 1, n)
 	}
 	var group sync.WaitGroup
-	for session := range w.payments {
+	for _, session := range sessions {
 		group.Go(func() {
 			got, err := w.service.Settle(t.Context(), inventory.DefaultMerchant, session)
 			if err != nil {
