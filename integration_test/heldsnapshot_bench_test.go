@@ -38,7 +38,7 @@ func BenchmarkHeldSnapshot(b *testing.B) {
 	}
 	var next atomic.Int64
 	for _, c := range contenders {
-		runFor(b, time.Second, &next, c.one) // connections, plans, caches
+		runFor(b, benchWorkers, time.Second, &next, c.one) // connections, plans, caches
 	}
 	release := holdSnapshot(b, db)
 	defer release()
@@ -46,7 +46,7 @@ func BenchmarkHeldSnapshot(b *testing.B) {
 	for range turns {
 		begin := time.Now()
 		rates["claims"] = append(rates["claims"], runCount(b, claims/turns, &next, contenders[0].one))
-		rates["textbook"] = append(rates["textbook"], runFor(b, time.Since(begin), &next, contenders[1].one))
+		rates["textbook"] = append(rates["textbook"], runFor(b, benchWorkers, time.Since(begin), &next, contenders[1].one))
 	}
 	for _, c := range contenders {
 		r := rates[c.name]

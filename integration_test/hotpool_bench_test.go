@@ -21,9 +21,9 @@ func BenchmarkHotPool(b *testing.B) {
 		cold[i] = fillShelf(b, db, service, fmt.Sprintf("cold-%d", i), keys/pools, 0)
 	}
 
-	rates := race(b, map[string]func(n int64) error{
-		"one pool": func(n int64) error { return settleOne(ctx, service, hot, n) },
-		"64 pools": func(n int64) error { return settleOne(ctx, service, cold[n%pools], n) },
+	rates := race(b, db, []contender{
+		{"one pool", benchWorkers, func(n int64) error { return settleOne(ctx, service, hot, n) }},
+		{"64 pools", benchWorkers, func(n int64) error { return settleOne(ctx, service, cold[n%pools], n) }},
 	})
 	b.ReportMetric(rates["one pool"], "settles/s")
 	b.ReportMetric(rates["64 pools"], "64pools/s")

@@ -27,14 +27,16 @@ import (
 	"github.com/keytill/keytill/inventory"
 )
 
-// BenchmarkIngest posts signed events, each a new one about a payment of its own, over as many connections as there are
-// workers, and waits for each answer: the event and its job are durable then. Beside it, turn by turn:
+// BenchmarkIngest posts signed events, each a new one about a payment of its own, over 128 connections, and waits for each
+// answer: the event and its job are durable then. Beside it, turn by turn:
 //
-//	bare      one row inserted and committed alone, by as many workers
+//	few       the same over 32 connections
+//	bare      one row inserted and committed alone, by 32 workers; more of them commit less
 //	flooded   the same posts, while as many others post events whose signature is wrong, as fast as they get answers
 //
 // Server and senders share the machine. At the end, events come at half the rate that was seen, each at its appointed time
-// whether or not the one before was answered, and the slowest hundredth is reported.
+// whether or not the one before was answered, and the slowest hundredth is reported; beside it that of bare rows that come
+// at half their rate, which is what the disk makes of it.
 func BenchmarkIngest(b *testing.B) {
 	ctx := b.Context()
 	db := benchDatabase(b)
@@ -42,25 +44,31 @@ func BenchmarkIngest(b *testing.B) {
 	door := openDoor(b, db)
 	good := func(n int64) error { return door.post(n, door.secret, http.StatusOK) }
 
-	rates := race(b, map[string]func(n int64) error{
-		"ingest": good,
-		"bare": func(n int64) error {
-			_, err := db.Exec(ctx, `INSERT INTO textbook.bare VALUES ($1, 'one row, committed alone')`, n)
-			return err
-		},
+	bare := func(n int64) error { return bareOne(ctx, db, n) }
+
+	rates := race(b, db, []contender{
+		{"ingest", manySenders, good},
+		{"few", benchWorkers, good},
+		{"bare", benchWorkers, bare},
 	})
 	calm, flooded, refused := door.flood(b, good)
-	late := door.appointed(b, rates["ingest"]/2, 4*time.Second)
+	late := appointed(b, rates["ingest"]/2, 4*time.Second, good)
+	bareLate := appointed(b, rates["bare"]/2, 4*time.Second, bare)
 
 	b.ReportMetric(rates["ingest"], "events/s")
 	b.ReportMetric(rates["bare"], "bare/s")
 	b.ReportMetric(rates["ingest"]/rates["bare"], "x/bare")
+	b.ReportMetric(rates["few"]/rates["bare"], "few-x/bare")
 	b.ReportMetric(calm/flooded, "x/flooded")
 	b.ReportMetric(refused, "refused/s")
 	b.ReportMetric(float64(percentile(late, 50))/1e6, "p50-ms")
 	b.ReportMetric(float64(percentile(late, 99))/1e6, "p99-ms")
+	b.ReportMetric(float64(percentile(bareLate, 99))/1e6, "bare-p99-ms")
 	b.ReportMetric(0, "ns/op")
 }
+
+// Stripe sends what it has side by side.
+const manySenders = 128
 
 // A door is a shop's webhook, and those who knock at it.
 type door struct {
@@ -106,7 +114,7 @@ func openDoor(b *testing.B, db *pgxpool.Pool) *door {
 		b.Fatal(err)
 	}
 	b.Logf("an event of %d bytes", len(event.Payload))
-	return &door{addr: listener.Addr().String(), secret: stripe.Secrets()[0], event: event.Payload, free: make(chan *sender, 4*benchWorkers)}
+	return &door{addr: listener.Addr().String(), secret: stripe.Secrets()[0], event: event.Payload, free: make(chan *sender, 4*manySenders)}
 }
 
 // post posts event n and wants an answer.
@@ -194,11 +202,11 @@ func (d *door) flood(b *testing.B, good func(n int64) error) (calm, flooded, ref
 	)
 	next.Store(1 << 40)
 	for range benchRounds {
-		free = append(free, runFor(b, benchSlice, &next, good))
+		free = append(free, runFor(b, manySenders, benchSlice, &next, good))
 
 		ctx, end := context.WithCancel(b.Context())
 		var senders sync.WaitGroup
-		for range benchWorkers {
+		for range manySenders {
 			senders.Go(func() {
 				for ctx.Err() == nil {
 					if err := d.post(bad.Add(1), "whsec_wrong", http.StatusBadRequest); err != nil {
@@ -209,7 +217,7 @@ func (d *door) flood(b *testing.B, good func(n int64) error) (calm, flooded, ref
 			})
 		}
 		begin := time.Now()
-		with = append(with, runFor(b, benchSlice, &next, good))
+		with = append(with, runFor(b, manySenders, benchSlice, &next, good))
 		underFlood += time.Since(begin)
 		end()
 		senders.Wait()
@@ -221,19 +229,19 @@ func (d *door) flood(b *testing.B, good func(n int64) error) (calm, flooded, ref
 	return free[len(free)/2], with[len(with)/2], float64(bad.Load()) / underFlood.Seconds()
 }
 
-// appointed posts events at a steady rate and returns how long after its appointed time each was answered, sorted.
-func (d *door) appointed(b *testing.B, rate float64, lasts time.Duration) []time.Duration {
+// appointed does one thing after another at a steady rate and returns how long after its appointed time each was done, sorted.
+func appointed(b *testing.B, rate float64, lasts time.Duration, one func(n int64) error) []time.Duration {
 	b.Helper()
 	late := make([]time.Duration, int(rate*lasts.Seconds()))
 	var next atomic.Int64
 	var group sync.WaitGroup
 	begin := time.Now()
-	for range 2 * benchWorkers {
+	for range manySenders {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(late)); i = next.Add(1) - 1 {
 				at := begin.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 				time.Sleep(time.Until(at))
-				if err := d.post(1<<41+i, d.secret, http.StatusOK); err != nil {
+				if err := one(1<<41 + i); err != nil {
 					b.Error(err)
 					return
 				}

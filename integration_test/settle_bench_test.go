@@ -44,18 +44,10 @@ func BenchmarkSettle(b *testing.B) {
 	pool := benchPool(b, db, service, "hot", 400_000)
 	makeTextbook(b, db, 400_000)
 
-	rates := race(b, map[string]func(n int64) error{
-		"settle":   func(n int64) error { return settleOne(ctx, service, pool, n) },
-		"textbook": func(n int64) error { return textbookOne(ctx, db, n) },
-		"bare": func(n int64) error {
-			_, err := db.Exec(ctx, `INSERT INTO textbook.bare VALUES ($1, 'one row, committed alone')`, n)
-			return err
-		},
-	}, func() {
-		// A database gathers statistics by itself within its first minute. Until then a planner takes tables for tiny.
-		if _, err := db.Exec(ctx, `ANALYZE`); err != nil {
-			b.Fatal(err)
-		}
+	rates := race(b, db, []contender{
+		{"settle", benchWorkers, func(n int64) error { return settleOne(ctx, service, pool, n) }},
+		{"textbook", benchWorkers, func(n int64) error { return textbookOne(ctx, db, n) }},
+		{"bare", benchWorkers, func(n int64) error { return bareOne(ctx, db, n) }},
 	})
 	b.ReportMetric(rates["settle"], "settles/s")
 	b.ReportMetric(rates["textbook"], "textbook/s")
@@ -65,47 +57,51 @@ func BenchmarkSettle(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// race lets contenders run in turn, each with all workers, and returns the median rate of each a second. The first
-// round warms up and does not count; after it, warm is called.
-func race(b *testing.B, contenders map[string]func(n int64) error, warm ...func()) map[string]float64 {
+// A contender does one thing after another, by so many workers at once.
+type contender struct {
+	name    string
+	workers int
+	one     func(n int64) error
+}
+
+// race lets contenders run in turn and returns the median rate of each a second. The first round warms up and does not
+// count. Statistics are gathered after it: a database does so by itself within its first minute, and until then a planner
+// takes tables for tiny.
+func race(b *testing.B, db *pgxpool.Pool, contenders []contender) map[string]float64 {
 	b.Helper()
-	names := make([]string, 0, len(contenders))
-	for name := range contenders {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	rates := make(map[string][]float64)
 	var next atomic.Int64
 	for round := range benchRounds + 1 {
 		if round == 1 {
-			for _, w := range warm {
-				w()
+			if _, err := db.Exec(b.Context(), `ANALYZE`); err != nil {
+				b.Fatal(err)
 			}
 		}
-		for _, name := range names {
-			rate := runFor(b, benchSlice, &next, contenders[name])
+		for _, c := range contenders {
+			rate := runFor(b, c.workers, benchSlice, &next, c.one)
 			if round > 0 {
-				rates[name] = append(rates[name], rate)
+				rates[c.name] = append(rates[c.name], rate)
 			}
 		}
 	}
 	medians := make(map[string]float64)
-	for _, name := range names {
-		slices.Sort(rates[name])
-		medians[name] = rates[name][len(rates[name])/2]
-		b.Logf("%-10s %8.0f a second (from %.0f to %.0f)", name, medians[name], rates[name][0], rates[name][len(rates[name])-1])
+	for _, c := range contenders {
+		r := rates[c.name]
+		slices.Sort(r)
+		medians[c.name] = r[len(r)/2]
+		b.Logf("%-10s %8.0f a second (from %.0f to %.0f)", c.name, medians[c.name], r[0], r[len(r)-1])
 	}
 	return medians
 }
 
-func runFor(b *testing.B, d time.Duration, next *atomic.Int64, one func(n int64) error) float64 {
+func runFor(b *testing.B, workers int, d time.Duration, next *atomic.Int64, one func(n int64) error) float64 {
 	b.Helper()
 	var (
 		done  atomic.Int64
 		group sync.WaitGroup
 	)
 	begin := time.Now()
-	for range benchWorkers {
+	for range workers {
 		group.Go(func() {
 			for time.Since(begin) < d {
 				if err := one(next.Add(1)); err != nil {
@@ -229,6 +225,12 @@ func makeTextbook(b *testing.B, db *pgxpool.Pool, keys int) {
 			b.Fatalf("%s: %v", sql, err)
 		}
 	}
+}
+
+// bareOne commits one row alone.
+func bareOne(ctx context.Context, db *pgxpool.Pool, n int64) error {
+	_, err := db.Exec(ctx, `INSERT INTO textbook.bare VALUES ($1, 'one row, committed alone')`, n)
+	return err
 }
 
 // textbookOne is the usual way: right, and every order of a pool waits for the one before it at the pool's row.
