@@ -82,6 +82,7 @@ func shopWithMail(b *testing.B, db *pgxpool.Pool, smtpURL string) *adapter.Shop 
 		})
 	}
 	group.Wait()
+	gatherStatistics(b, db)
 	stripe := stripefake.Start(stripefake.Config{})
 	b.Cleanup(stripe.Close)
 	shop, err := adapter.New(b.Context(), adapter.Config{Pool: db, Keyset: keyset, Logger: log, Reconcile: adapter.Reconcile{Every: -1},

@@ -65,17 +65,14 @@ type contender struct {
 }
 
 // race lets contenders run in turn and returns the median rate of each a second. The first round warms up and does not
-// count. Statistics are gathered after it: a database does so by itself within its first minute, and until then a planner
-// takes tables for tiny.
+// count.
 func race(b *testing.B, db *pgxpool.Pool, contenders []contender) map[string]float64 {
 	b.Helper()
 	rates := make(map[string][]float64)
 	var next atomic.Int64
 	for round := range benchRounds + 1 {
 		if round == 1 {
-			if _, err := db.Exec(b.Context(), `ANALYZE`); err != nil {
-				b.Fatal(err)
-			}
+			gatherStatistics(b, db)
 		}
 		for _, c := range contenders {
 			rate := runFor(b, c.workers, benchSlice, &next, c.one)
@@ -92,6 +89,14 @@ func race(b *testing.B, db *pgxpool.Pool, contenders []contender) map[string]flo
 		b.Logf("%-10s %8.0f a second (from %.0f to %.0f)", c.name, medians[c.name], r[0], r[len(r)-1])
 	}
 	return medians
+}
+
+// gatherStatistics does what a database does by itself within its first minute. Until then a planner takes tables for tiny.
+func gatherStatistics(b *testing.B, db *pgxpool.Pool) {
+	b.Helper()
+	if _, err := db.Exec(b.Context(), `ANALYZE`); err != nil {
+		b.Fatal(err)
+	}
 }
 
 func runFor(b *testing.B, workers int, d time.Duration, next *atomic.Int64, one func(n int64) error) float64 {

@@ -67,8 +67,13 @@ func (w *till) must(err error) {
 
 func (w *till) pool(sku string, keys int, shortage inventory.Shortage) inventory.Pool {
 	w.t.Helper()
+	return w.poolOf(inventory.DefaultMerchant, sku, keys, shortage)
+}
+
+func (w *till) poolOf(merchant, sku string, keys int, shortage inventory.Shortage) inventory.Pool {
+	w.t.Helper()
 	ctx := w.t.Context()
-	p := inventory.Pool{Merchant: inventory.DefaultMerchant, SKU: sku, Shortage: shortage, CreatedAt: time.Now()}
+	p := inventory.Pool{Merchant: merchant, SKU: sku, Shortage: shortage, CreatedAt: time.Now()}
 	w.must(pgx.BeginFunc(ctx, w.db, func(tx pgx.Tx) (err error) {
 		p, err = inventory.CreatePool(ctx, tx, p)
 		return err
@@ -247,12 +252,12 @@ func TestWhatIsMoreThanANewSaleIsSettledAlone(t *testing.T) {
 	w := newTill(t, nil)
 	ctx := t.Context()
 	w.pool("game", 100, inventory.Wait)
-	w.pool("cart", 1, inventory.Wait)
+	w.pool("cart", 2, inventory.Wait)
 	w.sell("cs_known", "game", 1, 0)
 	_, err := w.service.Settle(ctx, inventory.DefaultMerchant, "cs_known")
 	w.must(err)
 	_, err = w.service.Reserve(ctx, inventory.DefaultMerchant, fulfillment.Reservation{Ref: "cart_held",
-		Lines: []fulfillment.ReservationLine{{SKU: "cart", Quantity: 1}}})
+		Lines: []fulfillment.ReservationLine{{SKU: "cart", Quantity: 2}}})
 	w.must(err)
 	for n, session := range []string{"cs_a", "cs_b", "cs_unmapped", "cs_held", "cs_refunded", "cs_open", "cs_c"} {
 		sku := map[string]string{"cs_unmapped": "none", "cs_held": "cart"}[session]
@@ -269,10 +274,53 @@ func TestWhatIsMoreThanANewSaleIsSettledAlone(t *testing.T) {
 	noErrors(t, w.settleAll(ctx, "cs_a", "cs_known", "cs_b", "cs_unmapped", "cs_held", "cs_refunded", "cs_open", "cs_c"))
 	w.wantHoldings(map[string]string{"cs_known": "fulfilled", "cs_a": "fulfilled", "cs_b": "fulfilled", "cs_c": "fulfilled",
 		"cs_held": "fulfilled", "cs_refunded": "revoked", "cs_open": "pending"})
+	var held int
+	w.must(w.db.QueryRow(ctx, `SELECT count(*) FROM keytill.keys WHERE state = 'reserved'`).Scan(&held))
+	if held > 0 {
+		t.Errorf("%d keys are still held for a cart that is paid", held)
+	}
 	findings, err := fulfillment.Findings(ctx, w.db, inventory.DefaultMerchant)
 	w.must(err)
 	if len(findings) != 1 || findings[0].Kind != fulfillment.UnknownPrice {
 		t.Errorf("findings %+v, want one about the price that is not mapped", findings)
+	}
+}
+
+// Merchants share no transaction, though their orders, prices and items be called the same.
+func TestSalesOfTwoMerchantsAtTheSameTimeKeepApart(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	ctx := t.Context()
+	w.must(inventory.AddMerchant(ctx, w.db, "other", "acct_other", time.Now()))
+	w.must(w.service.ServeChannels(ctx, []fulfillment.Channel{fulfillment.ChannelEmail, fulfillment.ChannelHook}))
+	merchants := []string{inventory.DefaultMerchant, "other"}
+	for _, merchant := range merchants {
+		w.poolOf(merchant, "game", 20, inventory.Wait)
+	}
+	var group sync.WaitGroup
+	for n := range 20 {
+		w.sell(fmt.Sprintf("cs_%02d", n), "game", 1, n)
+	}
+	for n := range 20 {
+		for _, merchant := range merchants {
+			group.Go(func() {
+				if _, err := w.service.Settle(ctx, merchant, fmt.Sprintf("cs_%02d", n)); err != nil {
+					t.Errorf("cs_%02d of %s: %v", n, merchant, err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	for _, merchant := range merchants {
+		var orders, keys int
+		w.must(w.db.QueryRow(ctx, `
+SELECT count(DISTINCT f.order_id), count(DISTINCT k.key_id)
+  FROM keytill.fulfilments f
+  JOIN keytill.keys k ON k.merchant_id = f.merchant_id AND k.key_id = f.key_id AND k.state = 'allocated'
+ WHERE f.merchant_id = $1 AND f.state = 'fulfilled'`, merchant).Scan(&orders, &keys))
+		if orders != 20 || keys != 20 {
+			t.Errorf("%s has %d orders with %d keys, want 20 of each", merchant, orders, keys)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,12 +60,9 @@ func (r Request) events() []string {
 	return slices.Repeat([]string{r.Change.Event}, len(r.Units))
 }
 
-// Claimer claims keys. It remembers where in each pool it last found one: the head of the index is where dead entries
-// pile up while any long transaction holds them, and a claim that begins there walks over all of them.
-// The memory is of this process alone, and nothing depends on it.
+// Claimer claims keys. It remembers where in each pool it last found one.
 type Claimer struct {
-	mu    sync.Mutex
-	hints map[poolRef]hint
+	hints hints
 
 	claims, keys, empty, contended atomic.Int64
 }
@@ -97,20 +93,8 @@ func (c *Claimer) count(asked, got int, err error) {
 	}
 }
 
-type poolRef struct {
-	merchant string
-	pool     int64
-}
-
-type hint struct {
-	position int64
-	set      time.Time // when it was first set: it is dropped now and then, so that returned keys are found
-}
-
-const hintLife = 5 * time.Second
-
 // NewClaimer returns a Claimer without hints.
-func NewClaimer() *Claimer { return &Claimer{hints: make(map[poolRef]hint)} }
+func NewClaimer() *Claimer { return &Claimer{hints: hints{of: make(map[poolRef]hint)}} }
 
 // One claim, one statement. The rows are locked and counted before they are updated: a LIMIT below FOR UPDATE that
 // stood inside the UPDATE's WHERE could be run again and take more than it should. The limit and the state are literals, so
@@ -171,13 +155,16 @@ func (c *Claimer) claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 	ref := poolRef{req.Merchant, req.Pool}
 	rest, events := req.Units, req.events()
 	var claimed []Claimed
-	take := func(from int64, locked string) error {
-		got, err := claimOnce(ctx, tx, req, rest, events, from, locked)
+	from := c.hints.from(ref)
+	take := func(at int64, locked string) error {
+		began := time.Now()
+		got, err := claimOnce(ctx, tx, req, rest, events, at, locked)
 		if err != nil {
 			return err
 		}
 		if len(got) > 0 {
-			c.remember(ref, got[0].position)
+			from.position = at
+			c.hints.remember(ref, from, got[0].position, time.Since(began))
 		}
 		for _, g := range got {
 			claimed = append(claimed, g.Claimed)
@@ -185,12 +172,12 @@ func (c *Claimer) claim(ctx context.Context, tx pgx.Tx, req Request) ([]Claimed,
 		rest, events = rest[len(got):], events[len(got):]
 		return nil
 	}
-	if from := c.hint(ref); from > 0 {
-		if err := take(from, skipLocked); err != nil {
+	if from.position > 0 {
+		if err := take(from.position, skipLocked); err != nil {
 			return nil, err
 		}
 		if len(rest) > 0 {
-			c.forget(ref)
+			c.hints.forget(ref)
 		}
 	}
 	if len(rest) > 0 {
@@ -271,33 +258,4 @@ func unitColumns(units []Unit) (orders, lines []string, numbers []int32) {
 		orders[i], lines[i], numbers[i] = u.Order, u.Line, int32(u.Unit)
 	}
 	return orders, lines, numbers
-}
-
-func (c *Claimer) hint(ref poolRef) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h, ok := c.hints[ref]
-	if ok && time.Since(h.set) > hintLife {
-		delete(c.hints, ref)
-		return 0
-	}
-	return h.position
-}
-
-// remember keeps the first position of a claim, not the last: a claim that is rolled back then leaves little behind.
-func (c *Claimer) remember(ref poolRef, position int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h, ok := c.hints[ref]
-	if !ok {
-		h.set = time.Now()
-	}
-	h.position = max(h.position, position)
-	c.hints[ref] = h
-}
-
-func (c *Claimer) forget(ref poolRef) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.hints, ref)
 }

@@ -368,12 +368,13 @@ func TestHintSkipsWhatWasSoldAndIsDroppedWhenNothingIsBehindIt(t *testing.T) {
 	c, ref := NewClaimer(), poolRef{DefaultMerchant, 0}
 	ref.pool = pool.ID
 	claim(t, db, c, pool, units("cs_1", 4))
-	if c.hint(ref) == 0 {
+	h := c.hints.from(ref)
+	if h.position == 0 {
 		t.Fatal("no hint after a claim")
 	}
 	// Keys below the hint are back: while there are others, those go first, and nothing is sold out before these went.
 	exec(t, db, `UPDATE keytill.keys SET state = 'available', order_id = NULL, line_id = NULL, unit = NULL WHERE unit <= 2`)
-	c.remember(ref, one[int64](t, db, `SELECT max(position) FROM keytill.keys`))
+	c.hints.remember(ref, h, one[int64](t, db, `SELECT max(position) FROM keytill.keys`), 0)
 	got := claim(t, db, c, pool, units("cs_2", 2))
 	if diff := cmp.Diff([]string{"KEY-6", "KEY-1"}, texts(t, db, got)); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
@@ -390,11 +391,7 @@ func TestHintAgesSoThatReturnedKeysAreFound(t *testing.T) {
 	claim(t, db, c, pool, units("cs_1", 2))
 	claim(t, db, c, pool, units("cs_2", 1)) // does not renew the hint's age
 	exec(t, db, `UPDATE keytill.keys SET state = 'available', order_id = NULL, line_id = NULL, unit = NULL WHERE order_id = 'cs_1' AND unit = 1`)
-	c.mu.Lock()
-	h := c.hints[ref]
-	h.set = h.set.Add(-hintLife - time.Millisecond)
-	c.hints[ref] = h
-	c.mu.Unlock()
+	c.hints.age(ref, pauseAtLeast)
 	if got := texts(t, db, claim(t, db, c, pool, units("cs_3", 1))); got[0] != "KEY-1" {
 		t.Errorf("claimed %s, want the oldest, which is back", got[0])
 	}
@@ -430,7 +427,7 @@ func TestHintsNeverSellOutAPool(t *testing.T) {
 		c := NewClaimer()
 		left := len(ids) - len(gone)
 		for i := 0; i < 4; i++ {
-			c.remember(poolRef{DefaultMerchant, pool.ID}, ids[0]+rapid.Int64Range(-5, 20).Draw(rt, "hint"))
+			c.hints.put(poolRef{DefaultMerchant, pool.ID}, ids[0]+rapid.Int64Range(-5, 20).Draw(rt, "hint"))
 			ask := rapid.IntRange(0, 6).Draw(rt, "ask")
 			got, err := c.Claim(t.Context(), tx, request(pool, units(fmt.Sprint("cs_", i), ask)))
 			if err != nil {

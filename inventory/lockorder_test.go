@@ -52,11 +52,11 @@ func TestAHintThatLedToNothingIsDropped(t *testing.T) {
 	db, pool := stocked(t, 3)
 	c, ref := NewClaimer(), poolRef{DefaultMerchant, pool.ID}
 	last := one[int64](t, db, `SELECT max(position) FROM keytill.keys`)
-	c.remember(ref, last+1)
+	c.hints.put(ref, last+1)
 	if got := claim(t, db, c, pool, units("cs_1", 1)); len(got) != 1 {
 		t.Fatalf("%d keys", len(got))
 	}
-	if at := c.hint(ref); at > last {
+	if at := c.hints.from(ref).position; at > last {
 		t.Errorf("the hint is still at %d, behind the last key at %d", at, last)
 	}
 }
