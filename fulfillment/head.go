@@ -60,13 +60,13 @@ func loadHeads(ctx context.Context, db Reader, merchant string, places []OrderPl
 	batch := &pgx.Batch{}
 	for i, p := range places {
 		h := &heads[i]
-		batch.Queue(readOrder, merchant, []string{p.ID}).QueryRow(func(row pgx.Row) error {
+		batch.Queue(readOrder, merchant, p.ID).QueryRow(func(row pgx.Row) error {
 			if err := h.scan(row); !errors.Is(err, pgx.ErrNoRows) {
 				return err
 			}
 			return nil
 		})
-		batch.Queue(readHeadLines, merchant, []string{p.ID}, headLines+1).Query(h.scanLines)
+		batch.Queue(readHeadLines, merchant, p.ID, headLines+1).Query(h.scanLines)
 		batch.Queue(tallyUnits, merchant, p.ID, countedUnits+1).Query(h.scanTallies)
 	}
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
@@ -171,7 +171,7 @@ SELECT (SELECT key_id FROM keytill.keys WHERE merchant_id = $1 AND order_id = $2
 func LoadPart(ctx context.Context, db Reader, merchant, id string, from UnitPlace, most int) (OrderPart, error) {
 	var p OrderPart
 	batch := &pgx.Batch{}
-	batch.Queue(readOrder, merchant, []string{id}).QueryRow(func(row pgx.Row) error {
+	batch.Queue(readOrder, merchant, id).QueryRow(func(row pgx.Row) error {
 		if err := p.scan(row); !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}

@@ -97,26 +97,39 @@ func (o Order) arrange(keys []inventory.Owned) {
 	})
 }
 
+// One order has statements of its own, though an array of one would do: what a plan costs depends on the array's length, so
+// that PostgreSQL would make one anew each time, and takes longer for that than for the reading.
+const (
+	oneOrder   = `= $2`
+	manyOrders = `= ANY ($2)`
+
+	readOrder, readOrders           = selectOrders + oneOrder, selectOrders + manyOrders
+	readOrderLines, readOrdersLines = selectLines + oneOrder + byOrdinal, selectLines + manyOrders + byOrdinal
+	readOrderUnits, readOrdersUnits = selectUnits + oneOrder + byUnit, selectUnits + manyOrders + byUnit
+)
+
 const (
 	// Index: orders_pkey.
-	readOrder = `
+	selectOrders = `
 SELECT order_id, coalesce(payment_intent, ''), coalesce(charge, ''), coalesce(client_reference_id, ''), payment, currency,
        amount_total, amount_captured, amount_refunded, email, locale, placed_at, paid_at, settled_at, link_serial
-  FROM keytill.orders WHERE merchant_id = $1 AND order_id = ANY ($2)`
+  FROM keytill.orders WHERE merchant_id = $1 AND order_id `
 
 	// Index: lines_pkey, pools_pkey.
-	readOrderLines = `
+	selectLines = `
 SELECT l.order_id, l.line_id, l.price, l.product, l.description, l.quantity, l.amount, coalesce(p.sku, ''), coalesce(p.name, ''), p.release_at
   FROM keytill.lines l
   LEFT JOIN keytill.pools p ON p.merchant_id = l.merchant_id AND p.pool_id = l.pool_id
- WHERE l.merchant_id = $1 AND l.order_id = ANY ($2)
+ WHERE l.merchant_id = $1 AND l.order_id `
+	byOrdinal = `
  ORDER BY l.order_id, l.ordinal`
 
 	// Index: fulfilments_pkey.
-	readOrderUnits = `
+	selectUnits = `
 SELECT order_id, line_id, unit, state, coalesce(key_id, 0), coalesce(revoked_by, ''), changed_at, revealed_at
   FROM keytill.fulfilments
- WHERE merchant_id = $1 AND order_id = ANY ($2)
+ WHERE merchant_id = $1 AND order_id `
+	byUnit = `
  ORDER BY order_id, line_id, unit`
 
 	// Index: orders_pkey, orders_payment_intent, orders_charge, refunds_pkey, disputes_pkey, orders_email.
@@ -166,7 +179,7 @@ func LoadOrder(ctx context.Context, db pg.Querier, merchant, id string) (Order, 
 func loadOrders(ctx context.Context, db pg.Querier, merchant string, ids []string) ([]Order, error) {
 	read := newOrderReader(ids)
 	for _, part := range read.parts() {
-		rows, err := db.Query(ctx, part.query, merchant, ids)
+		rows, err := db.Query(ctx, part.query, merchant, read.which())
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +212,7 @@ func (s *Service) loadTogether(ctx context.Context, names []orderName) ([]Order,
 func queueOrders(batch *pgx.Batch, merchant string, ids ...string) *orderReader {
 	read := newOrderReader(ids)
 	for _, part := range read.parts() {
-		batch.Queue(part.query, merchant, ids).Query(part.scan)
+		batch.Queue(part.query, merchant, read.which()).Query(part.scan)
 	}
 	return read
 }
@@ -223,7 +236,18 @@ type orderPart struct {
 
 // parts are to be read one after the other.
 func (r *orderReader) parts() []orderPart {
-	return []orderPart{{readOrder, r.scanOrders}, {readOrderLines, r.scanLines}, {readOrderUnits, r.scanUnits}}
+	if len(r.ids) == 1 {
+		return []orderPart{{readOrder, r.scanOrders}, {readOrderLines, r.scanLines}, {readOrderUnits, r.scanUnits}}
+	}
+	return []orderPart{{readOrders, r.scanOrders}, {readOrdersLines, r.scanLines}, {readOrdersUnits, r.scanUnits}}
+}
+
+// which is the parts' argument: the id, or all of them.
+func (r *orderReader) which() any {
+	if len(r.ids) == 1 {
+		return r.ids[0]
+	}
+	return r.ids
 }
 
 func (r *orderReader) scanOrders(rows pgx.Rows) error {
