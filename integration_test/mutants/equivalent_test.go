@@ -19,3 +19,5 @@ package mutants
 //     error in place of a report; the report is what import-duplicates-in-the-file is about.
 //   - The holder in the renewal of a sweep's lease: a sweep that lost it is stopped by the next page that it writes
 //     (sweep-page-and-place-together). Between two rounds of settles only the renewal would, and settles may run beside others.
+//   - The look for orders that are there already, and for one payment twice, before new sales share a transaction: without it
+//     the insertion makes fewer rows than it should, which ends the shared transaction, and each is settled alone.
