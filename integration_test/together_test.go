@@ -259,6 +259,8 @@ func TestWhatIsMoreThanANewSaleIsSettledAlone(t *testing.T) {
 	_, err = w.service.Reserve(ctx, inventory.DefaultMerchant, fulfillment.Reservation{Ref: "cart_held",
 		Lines: []fulfillment.ReservationLine{{SKU: "cart", Quantity: 2}}})
 	w.must(err)
+	_, err = w.db.Exec(ctx, `UPDATE keytill.reservations SET created_at = '2026-03-01'`) // before it was paid
+	w.must(err)
 	for n, session := range []string{"cs_a", "cs_b", "cs_unmapped", "cs_held", "cs_refunded", "cs_open", "cs_c"} {
 		sku := map[string]string{"cs_unmapped": "none", "cs_held": "cart"}[session]
 		if sku == "" {
