@@ -53,10 +53,16 @@ func TestAHintThatLedToNothingIsDropped(t *testing.T) {
 	c, ref := NewClaimer(), poolRef{DefaultMerchant, pool.ID}
 	last := one[int64](t, db, `SELECT max(position) FROM keytill.keys`)
 	c.hints.put(ref, last+1)
-	if got := claim(t, db, c, pool, units("cs_1", 1)); len(got) != 1 {
+	if got := claim(t, db, c, pool, units("cs_1", 3)); len(got) != 3 {
 		t.Fatalf("%d keys", len(got))
 	}
 	if at := c.hints.from(ref).position; at > last {
 		t.Errorf("the hint is still at %d, behind the last key at %d", at, last)
+	}
+	if got := claim(t, db, c, pool, units("cs_2", 1)); len(got) != 0 {
+		t.Fatalf("%d keys of none", len(got))
+	}
+	if at := c.hints.from(ref).position; at != 0 {
+		t.Errorf("the hint is still at %d in an empty pool", at)
 	}
 }
