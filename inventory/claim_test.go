@@ -399,7 +399,7 @@ func TestHintAgesSoThatReturnedKeysAreFound(t *testing.T) {
 
 func TestHintsOfRolledBackClaimsLoseNoKey(t *testing.T) {
 	t.Parallel()
-	db, pool := stocked(t, 3)
+	db, pool := stocked(t, 6)
 	c := NewClaimer()
 	tx := begin(t, db, pgx.TxOptions{})
 	if got, err := c.Claim(t.Context(), tx, request(pool, units("cs_1", 3))); err != nil || len(got) != 3 {
@@ -408,8 +408,11 @@ func TestHintsOfRolledBackClaimsLoseNoKey(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := claim(t, db, c, pool, units("cs_2", 4)); len(got) != 3 {
-		t.Errorf("%d keys, want 3", len(got))
+	if got := texts(t, db, claim(t, db, c, pool, units("cs_2", 1))); got[0] != "KEY-1" {
+		t.Errorf("claimed %s, want the oldest", got[0])
+	}
+	if got := claim(t, db, c, pool, units("cs_3", 6)); len(got) != 5 {
+		t.Errorf("%d keys, want 5", len(got))
 	}
 }
 

@@ -59,6 +59,15 @@ func TestNothingInjects(t *testing.T) {
 	}
 }
 
+func TestANameIsOneLine(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"a\r\nb": "a b", "a\u2028b\u2029c\u0085d": "a b c d", " \x00 a \x1b[31m": "a [31m", "a\u202eb": "a b"} {
+		if got := Name(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestTemplatesAreTriedWhenLoaded(t *testing.T) {
 	t.Parallel()
 	const good = `{{define "subject"}}Keys{{end}}{{range .Products}}{{range .Keys}}{{.}} {{end}}{{end}}`

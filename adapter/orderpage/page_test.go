@@ -111,7 +111,7 @@ func TestBadLinksLookTheSame(t *testing.T) {
 	t.Parallel()
 	v := newVisit(t)
 	good := v.token()
-	expired := v.Links.URL(Ref{Merchant: "default", Order: "cs_1"}, v.now.Add(-2*time.Hour))
+	expired := v.Links.URL(Ref{Merchant: "default", Order: "cs_1", Serial: v.shelf.serial + 1}, v.now.Add(-2*time.Hour))
 	ended := good
 	v.shelf.serial++
 	flipped := []byte(v.token())

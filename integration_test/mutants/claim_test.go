@@ -117,7 +117,7 @@ var claimMutants = []mutant{
 		old:  "if from.position > 0 {",
 		new:  "if from.position < 0 {",
 		dir:  "inventory",
-		test: "TestTheHintPassesOverWhatALongTransactionKeeps",
+		test: "TestHintSkipsWhatWasSoldAndIsDroppedWhenNothingIsBehindIt",
 	},
 	{
 		name: "claim-oldest-first",

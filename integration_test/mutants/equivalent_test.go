@@ -21,3 +21,5 @@ package mutants
 //     (sweep-page-and-place-together). Between two rounds of settles only the renewal would, and settles may run beside others.
 //   - The look for orders that are there already, and for one payment twice, before new sales share a transaction: without it
 //     the insertion makes fewer rows than it should, which ends the shared transaction, and each is settled alone.
+//   - That no good-bye is said within a mail's message: the write that failed left its error in the connection's buffer, behind
+//     which nothing is written any more. The words are for a client library that buffers in another way.
