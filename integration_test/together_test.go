@@ -113,10 +113,7 @@ func (w *till) settleAll(ctx context.Context, refs ...string) map[string]error {
 		group sync.WaitGroup
 		came  = make(map[string]error)
 	)
-	tx, err := w.db.Begin(w.t.Context())
-	w.must(err)
-	_, err = tx.Exec(w.t.Context(), `LOCK TABLE keytill.orders IN SHARE MODE`)
-	w.must(err)
+	release := w.stopWriters()
 	for _, ref := range refs {
 		group.Go(func() {
 			_, err := w.service.Settle(ctx, inventory.DefaultMerchant, ref)
@@ -125,10 +122,38 @@ func (w *till) settleAll(ctx context.Context, refs ...string) map[string]error {
 			came[ref] = err
 		})
 	}
-	time.Sleep(300 * time.Millisecond) // should some begin later, less is shared, and all that is checked but its number holds
-	w.must(tx.Rollback(w.t.Context()))
+	release()
 	group.Wait()
 	return came
+}
+
+// stopWriters lets nobody write an order, until the returned function has waited for those who are to begin meanwhile. Should
+// some begin later, less is shared, and all that is checked but its number holds.
+func (w *till) stopWriters() (release func()) {
+	w.t.Helper()
+	tx, err := w.db.Begin(w.t.Context())
+	w.must(err)
+	_, err = tx.Exec(w.t.Context(), `LOCK TABLE keytill.orders IN SHARE MODE`)
+	w.must(err)
+	return func() {
+		w.t.Helper()
+		time.Sleep(300 * time.Millisecond)
+		w.must(tx.Rollback(w.t.Context()))
+	}
+}
+
+// settleTimes settles one payment so many times at once.
+func (w *till) settleTimes(times int, ref string) []error {
+	w.t.Helper()
+	errs := make([]error, times)
+	var group sync.WaitGroup
+	release := w.stopWriters()
+	for n := range errs {
+		group.Go(func() { _, errs[n] = w.service.Settle(w.t.Context(), inventory.DefaultMerchant, ref) })
+	}
+	release()
+	group.Wait()
+	return errs
 }
 
 // holdings are the states of each order's units.
@@ -244,6 +269,58 @@ func TestAPaymentIsOneOrderHoweverOftenItIsSettledWithOthers(t *testing.T) {
 	}
 	noErrors(t, w.settleAll(t.Context(), refs...))
 	w.wantHoldings(want)
+}
+
+// Nothing of an order is written before all its settles have begun; then each finds what the one before it left.
+func TestOneOrderIsSettledManyTimesAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, pending := range map[string]bool{"new": false, "pending and now paid": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTill(t, nil)
+			w.pool("game", 100, inventory.Wait)
+			w.sell("cs_1", "game", 2, 0)
+			paid := w.payments["cs_1"]
+			// Not plainly a sale, so that each settle has a transaction of its own.
+			paid.Refunds = []fulfillment.Refund{{ID: "re_1", Status: "failed", Amount: 100, CreatedAt: time.Now()}}
+			if pending {
+				open := w.payments["cs_1"]
+				session, intent := *open.Session, *open.Intent
+				session.PaymentStatus, intent.Status, intent.Captured = "unpaid", "processing", 0
+				open.Session, open.Intent = &session, &intent
+				w.payments["cs_1"] = open
+				_, err := w.service.Settle(t.Context(), inventory.DefaultMerchant, "cs_1")
+				w.must(err)
+				w.wantHoldings(map[string]string{"cs_1": "pending pending"})
+			}
+			w.payments["cs_1"] = paid
+			for n, err := range w.settleTimes(16, "cs_1") {
+				// Of two with numbers in the wrong order one reads anew, and gives up where that happens again and again.
+				if err != nil && !errors.Is(err, fulfillment.ErrStale) {
+					t.Errorf("settle %d: %v", n, err)
+				}
+			}
+			w.wantHoldings(map[string]string{"cs_1": "fulfilled fulfilled"})
+		})
+	}
+}
+
+// Orders that wait are served before others from the shelf, and not from what a cart holds.
+func TestWhoHoldsAKeyDoesNotWaitBehindThoseWhoHaveNone(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	ctx := t.Context()
+	w.pool("game", 1, inventory.Wait)
+	_, err := w.service.Reserve(ctx, inventory.DefaultMerchant, fulfillment.Reservation{Ref: "cart_held",
+		Lines: []fulfillment.ReservationLine{{SKU: "game", Quantity: 1}}})
+	w.must(err)
+	w.sell("cs_early", "game", 1, 0)
+	w.sell("cs_held", "game", 1, 1)
+	for _, session := range []string{"cs_early", "cs_held"} {
+		_, err := w.service.Settle(ctx, inventory.DefaultMerchant, session)
+		w.must(err)
+	}
+	w.wantHoldings(map[string]string{"cs_early": "waiting", "cs_held": "fulfilled"})
 }
 
 // What is not plainly a new sale is settled as ever beside those that are.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
@@ -264,6 +265,9 @@ func TestALaterImportIsSoldLater(t *testing.T) {
 func TestTwoImportsOfTheSameKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	db, pool := stocked(t, 0)
+	// Nobody writes keys before all have looked which of theirs are there, unless they look in turn.
+	holder := begin(t, db, pgx.TxOptions{})
+	exec(t, holder, `LOCK TABLE keytill.keys IN SHARE MODE`)
 	var group errgroup.Group
 	reports := make([]Report, 4)
 	for i := range reports {
@@ -272,6 +276,10 @@ func TestTwoImportsOfTheSameKeysAtOnce(t *testing.T) {
 			reports[i], err = load(t.Context(), db, file(pool, keyFile(1, 500)+fmt.Sprintf("OWN-%d\n", i)))
 			return err
 		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 // The last day of use is a day in UTC, wherever keytill runs: what a claim may sell, a cart may hold.
 func TestAHoldGoesByTheSameDayAsAClaim(t *testing.T) {
 	t.Parallel()
-	db, pool := stocked(t, 2)
+	db, pool := stocked(t, 3)
 	exec(t, db, `UPDATE keytill.keys SET use_by = '2026-03-01'`)
 	late := time.Date(2026, 3, 1, 23, 30, 0, 0, time.UTC).In(time.FixedZone("east", 2*60*60)) // there it is the second already
 	tx := begin(t, db, pgx.TxOptions{})
@@ -27,5 +27,9 @@ func TestAHoldGoesByTheSameDayAsAClaim(t *testing.T) {
 	change.At = late.Add(time.Hour)
 	if held, err := NewClaimer().Hold(t.Context(), tx, Hold{Merchant: pool.Merchant, Pool: pool.ID, Ref: "cart", Keys: 1, Until: late, Change: change}, false); held != 0 || err != nil {
 		t.Errorf("a day later %d held, %v", held, err)
+	}
+	req.Units, req.Change.At = units("cs_2", 1), late.Add(time.Hour)
+	if got, err := NewClaimer().Claim(t.Context(), tx, req); len(got) != 0 || err != nil {
+		t.Errorf("a day later %d claimed, %v", len(got), err)
 	}
 }

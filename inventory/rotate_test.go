@@ -143,6 +143,20 @@ func TestRotationReachesEveryKeyAndOnlyThen(t *testing.T) {
 	if again, err := promoted.Rotate(t.Context(), db, nil); again != 0 || err != nil {
 		t.Errorf("a second time: %d, %v", again, err)
 	}
+	added, err = last.WithNewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer, err := added.Promoted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newer.Rotate(t.Context(), db, nil); err != nil {
+		t.Errorf("to newer keys: %v", err)
+	}
+	if _, err := promoted.Rotate(t.Context(), db, nil); !errors.Is(err, ErrOldKeyset) {
+		t.Errorf("back to the keys before: %v", err)
+	}
 	whole(t, db)
 }
 
@@ -179,6 +193,9 @@ func TestDuplicatesAreFoundBeforeDuringAndAfterARotation(t *testing.T) {
 		t.Errorf("%d are left, want %d", n, 300-rotatedAtOnce)
 	}
 	known("in the midst", promoted)
+	if err := promoted.Unused(t.Context(), db); !errors.Is(err, ErrKeysUsed) {
+		t.Errorf("dropping in the midst: %v", err)
+	}
 	if _, err := loadWith(t.Context(), db, added, Import{Pool: pool, File: strings.NewReader("NEW")}); !errors.Is(err, ErrOldKeyset) {
 		t.Errorf("an import with the old primary: %v", err)
 	}

@@ -171,7 +171,7 @@ var importMutants = []mutant{
 		old:  "} else if old > 0 {",
 		new:  "} else if old < 0 {",
 		dir:  "inventory",
-		test: "TestRotationReachesEveryKeyAndOnlyThen",
+		test: "TestDuplicatesAreFoundBeforeDuringAndAfterARotation",
 	},
 	{
 		name: "verify-usable-first",

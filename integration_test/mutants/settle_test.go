@@ -36,7 +36,7 @@ var settleMutants = []mutant{
 		old:  " ORDER BY order_id\n   FOR NO KEY UPDATE`",
 		new:  " ORDER BY order_id`",
 		dir:  "integration_test",
-		test: "TestSixtyFourSettlesOfOneOrderTakeOneKeyAUnit",
+		test: "TestOneOrderIsSettledManyTimesAtOnce",
 	},
 	{
 		name: "settle-made-by-another",
@@ -45,7 +45,7 @@ var settleMutants = []mutant{
 		old:  "case errors.Is(err, errRaced):\n",
 		new:  "case errors.Is(err, errRaced) && ctx == nil:\n",
 		dir:  "integration_test",
-		test: "TestSixtyFourSettlesOfOneOrderTakeOneKeyAUnit|TestFiftyOrdersAtOnceTakeFiftyKeys",
+		test: "TestOneOrderIsSettledManyTimesAtOnce",
 	},
 	{
 		name: "settle-contended-becomes-patient",
@@ -80,8 +80,8 @@ var settleMutants = []mutant{
 		file: "fulfillment/converge.go",
 		old:  "if a.order.held[want.pool.ID] > 0 {",
 		new:  "if a.order.held[want.pool.ID] < 0 {",
-		dir:  "integration_test/waiting",
-		test: "TestAPaymentGetsWhatItsCartHolds",
+		dir:  "integration_test",
+		test: "TestWhoHoldsAKeyDoesNotWaitBehindThoseWhoHaveNone",
 	},
 	{
 		name: "settle-leaves-newer-holds",
