@@ -29,7 +29,11 @@ func (s *Service) Settle(ctx context.Context, merchant, ref string) (Order, erro
 	if done.order != nil {
 		return *done.order, nil
 	}
-	return s.orders.Do(ctx, orderName{merchant, done.id})
+	order, err := s.orders.Do(ctx, orderName{merchant, done.id})
+	if err == nil && order.ID == "" {
+		err = fmt.Errorf("settle %s: %w", ref, ErrNoOrder)
+	}
+	return order, err
 }
 
 // cause is why a payment is looked at.

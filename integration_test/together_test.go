@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,11 +28,15 @@ type till struct {
 	counter  *statements
 	service  *fulfillment.Service
 	payments map[string]fulfillment.Payment
+	answers  func() // called before an answer comes, which is of the moment before; nil: nothing
 }
 
 // Payment is Stripe's answer.
 func (w *till) Payment(_ context.Context, _, ref string) (fulfillment.Payment, error) {
 	p, ok := w.payments[ref]
+	if w.answers != nil {
+		w.answers()
+	}
 	if !ok {
 		return p, fulfillment.ErrNotFound
 	}
@@ -302,6 +307,50 @@ func TestOneOrderIsSettledManyTimesAtOnce(t *testing.T) {
 			}
 			w.wantHoldings(map[string]string{"cs_1": "fulfilled fulfilled"})
 		})
+	}
+}
+
+// A payment under way is canceled while a settle reads it: what that settle read makes no order.
+func TestAnOlderReadingMakesNoOrderOfAPaymentThatWasCanceled(t *testing.T) {
+	t.Parallel()
+	w := newTill(t, nil)
+	w.pool("game", 1, inventory.Wait)
+	w.sell("cs_1", "game", 1, 0)
+	underWay := w.payments["pi_1"]
+	underWay.Session, underWay.Lines = nil, nil
+	underWay.Intent.Status, underWay.Intent.Captured, underWay.Intent.Lines = "processing", 0, "game:1"
+	canceled, intent := underWay, *underWay.Intent
+	intent.Status = "canceled"
+	canceled.Intent = &intent
+	w.payments["pi_1"] = underWay
+
+	var reads atomic.Int32
+	began, goOn := make(chan struct{}), make(chan struct{})
+	w.answers = func() {
+		if reads.Add(1) == 1 {
+			close(began)
+			<-goOn
+		}
+	}
+	older := make(chan error, 1)
+	go func() {
+		_, err := w.service.Settle(t.Context(), inventory.DefaultMerchant, "pi_1")
+		older <- err
+	}()
+	<-began
+	w.payments["pi_1"] = canceled
+	if _, err := w.service.Settle(t.Context(), inventory.DefaultMerchant, "pi_1"); !errors.Is(err, fulfillment.ErrNoOrder) {
+		t.Errorf("the newer settle: %v", err)
+	}
+	close(goOn)
+	if err := <-older; !errors.Is(err, fulfillment.ErrNoOrder) {
+		t.Errorf("the older settle: %v", err)
+	}
+	w.wantHoldings(map[string]string{})
+	var orders int
+	w.must(w.db.QueryRow(t.Context(), `SELECT count(*) FROM keytill.orders`).Scan(&orders))
+	if orders != 0 || reads.Load() != 3 {
+		t.Errorf("%d orders after %d reads, want none after 3", orders, reads.Load())
 	}
 }
 

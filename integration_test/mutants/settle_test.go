@@ -99,7 +99,7 @@ var settleMutants = []mutant{
 		old:  "case ticket > a.ticket:",
 		new:  "case ticket < 0:",
 		dir:  "integration_test",
-		test: "TestAnyOrderOfSettlesEndsInTheLastTruth",
+		test: "TestAnOlderReadingMakesNoOrderOfAPaymentThatWasCanceled",
 	},
 	{
 		name: "settle-failed-event-stays",
