@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -47,9 +48,11 @@ func (p *patient) exec(query string) {
 func (p *patient) doctor(wantExit int) diagnosis {
 	p.t.Helper()
 	var out, text, problems bytes.Buffer
+	at := time.Now()
 	run := func(to *bytes.Buffer, args ...string) {
 		p.t.Helper()
 		proc := process(to, &problems, args...)
+		proc.Now = func() time.Time { return at } // both tell how long ago things were
 		proc.Getenv = func(name string) string { return p.env[name] }
 		if code := Run(p.t.Context(), proc); code != wantExit {
 			p.t.Fatalf("exit %d, want %d: %s%s", code, wantExit, to.String(), problems.String())
