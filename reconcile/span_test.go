@@ -184,3 +184,19 @@ func TestLatenessKeepsMaximumAndMedian(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
+
+// Lists are newest first. The second in which a page ends stays in the rest, which does not count twice what it has seen.
+func TestTheSecondInWhichAPageEndsIsWalkedToItsEnd(t *testing.T) {
+	t.Parallel()
+	page := []Object{{ID: "cs_4", Created: second(60)}, {ID: "cs_3", Created: second(50)}, {ID: "cs_2", Created: second(50)}}
+	rest := between(0, 100).rest(page)
+	want := span{Span: between(0, 51).Span, after: "cs_2", seen: map[string]bool{"cs_3": true, "cs_2": true}}
+	if diff := cmp.Diff(want, rest, cmp.AllowUnexported(span{})); diff != "" {
+		t.Errorf("after a page that ends within a second (-want +got):\n%s", diff)
+	}
+	rest = rest.rest([]Object{{ID: "cs_1", Created: second(50)}})
+	want.after, want.seen = "cs_1", map[string]bool{"cs_3": true, "cs_2": true, "cs_1": true}
+	if diff := cmp.Diff(want, rest, cmp.AllowUnexported(span{})); diff != "" {
+		t.Errorf("after another of the same second (-want +got):\n%s", diff)
+	}
+}

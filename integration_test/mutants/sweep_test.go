@@ -36,7 +36,7 @@ var sweepMutants = []mutant{
 		old:  "to := last.Created.Add(time.Second)",
 		new:  "to := last.Created",
 		dir:  "reconcile",
-		test: "TestWhatNoEventToldOfIsFoundOnceAndSettled|TestASweepKilledAtAnyPageGoesOnFromThere|TestRandomFaultsDelayAndLoseNothing",
+		test: "TestTheSecondInWhichAPageEndsIsWalkedToItsEnd",
 	},
 	{
 		name: "sweep-one-process",
